@@ -1,0 +1,139 @@
+"""One block: the unit of training. Nothing trainable is shared between blocks.
+
+Shapes: B sequences, T positions, D d_model, V 256 bytes, Z codebook_dim.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bt_p2p.errors import ConfigError
+from bt_p2p.model.seeding import seeded_generator
+from bt_p2p.model.transformer import NORM_EPS, TransformerLayer, rotary_tables
+from bt_p2p.protocol.manifest import VOCAB_SIZE, ModelSpec, ObjectiveSpec, RunManifest
+
+INIT_STD = 0.02
+"""Standard deviation of the initial matrices."""
+_RESIDUAL_OUTPUTS = ("attention.out.weight", "feed_forward.down.weight")
+_ZERO_AT_INIT = ("denoiser.out.weight",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockOutput:
+    """What a block makes of a batch of contexts."""
+
+    features_BTD: Tensor
+    """Normalised features, float [batch, tokens, d_model]."""
+    logits_BTV: Tensor
+    """Float32 [batch, tokens, 256]; position i predicts byte i + 1."""
+
+
+class Denoiser(nn.Module):
+    """Small network of the learned part of the denoiser; sees one position at a time."""
+
+    def __init__(self, d_model: int, codebook_dim: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(d_model + codebook_dim + 1, d_model, bias=False)
+        self.out = nn.Linear(d_model, codebook_dim, bias=False)
+
+    def forward(self, features_BTD: Tensor, scaled_z_BTZ: Tensor, c_noise_BT: Tensor) -> Tensor:
+        """F of the EDM preconditioning, [batch, tokens, codebook_dim]."""
+        seen = torch.cat((features_BTD.float(), scaled_z_BTZ, c_noise_BT.unsqueeze(-1)), dim=-1)
+        out_BTZ: Tensor = self.out(F.gelu(self.up(seen)))
+        return out_BTZ
+
+
+class Block(nn.Module):
+    """Embedding of 256 bytes and the mask token, layers, norm and an untied head."""
+
+    def __init__(self, spec: ModelSpec, objective: ObjectiveSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.embedding = nn.Embedding(VOCAB_SIZE + 1, spec.d_model)
+        self.layers = nn.ModuleList(TransformerLayer(spec) for _ in range(spec.layers_per_block))
+        self.norm = nn.RMSNorm(spec.d_model, eps=NORM_EPS)
+        self.head = nn.Linear(spec.d_model, VOCAB_SIZE, bias=False)
+        self.denoiser: Denoiser | None = None
+        if objective.name == "diffusion":
+            self.denoiser = Denoiser(spec.d_model, objective.codebook_dim)
+        cos_TK, sin_TK = rotary_tables(spec)
+        self.cos_TK: Tensor
+        self.sin_TK: Tensor
+        self.register_buffer("cos_TK", cos_TK, persistent=False)
+        self.register_buffer("sin_TK", sin_TK, persistent=False)
+
+    def forward(self, tokens_BT: Tensor) -> BlockOutput:
+        """Predict the next byte at every position.
+
+        Args:
+            tokens_BT: int64 [batch, tokens], bytes or MASK_TOKEN, at most `context` tokens.
+
+        Raises:
+            ValueError: more tokens than the context holds.
+        """
+        num_tokens = tokens_BT.shape[1]
+        if num_tokens > self.spec.context:
+            raise ValueError(
+                f"{num_tokens} tokens do not fit in the context of {self.spec.context}; "
+                f"cut the sequence first"
+            )
+        cos_TK, sin_TK = self.cos_TK[:num_tokens], self.sin_TK[:num_tokens]
+        x_BTD = self.embedding(tokens_BT)
+        for layer in self.layers:
+            x_BTD = layer(x_BTD, cos_TK, sin_TK)
+        features_BTD = self.norm(x_BTD)
+        return BlockOutput(features_BTD=features_BTD, logits_BTV=self.head(features_BTD).float())
+
+    def denoise(self, features_BTD: Tensor, scaled_z_BTZ: Tensor, c_noise_BT: Tensor) -> Tensor:
+        """Learned part F of the denoiser; position t uses only z of position t.
+
+        Args:
+            features_BTD: float [batch, tokens, d_model], from `forward`, never from z.
+            scaled_z_BTZ: float32 [batch, tokens, codebook_dim], c_in * z.
+            c_noise_BT: float32 [batch, tokens], ln(sigma) / 4.
+
+        Returns:
+            Float [batch, tokens, codebook_dim]; all zeros for initial weights.
+
+        Raises:
+            ValueError: the block was not built for the `diffusion` objective.
+        """
+        if self.denoiser is None:
+            raise ValueError("this block has no denoiser; build it for objective 'diffusion'")
+        out_BTZ: Tensor = self.denoiser(features_BTD, scaled_z_BTZ, c_noise_BT)
+        return out_BTZ
+
+
+def initial_block(manifest: RunManifest, block_index: int) -> Block:
+    """Block `block_index` with the run's initial weights, the same on every machine.
+
+    Matrices are normal with standard deviation 0.02, those that end a residual branch scaled by
+    1 / sqrt(2 * layers_per_block); norms are one; the last matrix of the denoiser is zero.
+
+    Raises:
+        ConfigError: the run has no such block.
+    """
+    if not 0 <= block_index < manifest.model.num_blocks:
+        raise ConfigError(
+            f"run {manifest.name} has no block {block_index}; "
+            f"choose from 0 to {manifest.model.num_blocks - 1}"
+        )
+    block = Block(manifest.model, manifest.objective)
+    generator = seeded_generator(f"{manifest.seed}/{block_index}")
+    residual_scale = 1 / math.sqrt(2 * manifest.model.layers_per_block)
+    with torch.no_grad():
+        for name, parameter in block.named_parameters():
+            if parameter.ndim == 1:
+                parameter.fill_(1.0)
+            elif name.endswith(_ZERO_AT_INIT):
+                parameter.zero_()
+            else:
+                std = INIT_STD * (residual_scale if name.endswith(_RESIDUAL_OUTPUTS) else 1.0)
+                draw = generator.standard_normal(tuple(parameter.shape), dtype="float32")
+                parameter.copy_(torch.from_numpy(draw * draw.dtype.type(std)))
+    return block

@@ -1,0 +1,140 @@
+"""Multiaddrs that users type and peers announce, checked before any network is touched."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import base58
+
+from bt_p2p.errors import ConfigError
+
+EXAMPLE = "/ip4/203.0.113.7/tcp/31337/p2p/12D3KooW…"
+_HOST_PROTOCOLS = ("ip4", "ip6", "dns", "dns4", "dns6", "dnsaddr")
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
+_SEPARATORS = re.compile(r"[\s,;]+")
+_PASTE_MARKS = "[](){}<>\"'`"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PeerAddress:
+    """Where to dial, and whom to expect there."""
+
+    text: str
+    """The whole multiaddr."""
+    host_protocol: str
+    host: str
+    transport: str
+    """tcp or udp."""
+    port: int
+    peer_id: str
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can dial it."""
+        return self.host in {"localhost", "::1"} or self.host.startswith("127.")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only the local network can dial it."""
+        try:
+            return ipaddress.ip_address(self.host).is_private
+        except ValueError:
+            return False
+
+
+def parse_peer_addresses(texts: Iterable[str], *, own_peer_id: str = "") -> list[PeerAddress]:
+    """Parse what a user gave as initial peers: split at commas and spaces, strip paste marks.
+
+    Repeats and one's own address are dropped.
+
+    Raises:
+        ConfigError: names the first bad item, the bad part and a valid example.
+    """
+    found: dict[str, PeerAddress] = {}
+    for text in texts:
+        for raw in _SEPARATORS.split(text):
+            item = raw.strip(_PASTE_MARKS)
+            if item:
+                address = parse_peer_address(item)
+                if address.peer_id != own_peer_id:
+                    found.setdefault(address.text, address)
+    return list(found.values())
+
+
+def parse_peer_address(text: str) -> PeerAddress:
+    """Parse one full peer multiaddr.
+
+    Raises:
+        ConfigError: names the address, the bad part and a valid example.
+    """
+    parts = text.rstrip("/").split("/")
+    if parts[0] != "" or len(parts) < 7:
+        raise _bad(text, "it needs the form /<ip4|ip6|dns>/<host>/<tcp|udp>/<port>/p2p/<peer id>")
+    _, host_protocol, host, transport, port_text, *rest = parts
+    if host_protocol not in _HOST_PROTOCOLS:
+        raise _bad(text, f"'{host_protocol}' is not one of {', '.join(_HOST_PROTOCOLS)}")
+    _check_host(text, host_protocol, host)
+    if transport not in {"tcp", "udp"}:
+        raise _bad(text, f"'{transport}' is not tcp or udp")
+    if not port_text.isascii() or not port_text.isdigit() or not 1 <= int(port_text) <= 65535:
+        raise _bad(text, f"port '{port_text}' is not a number from 1 to 65535")
+    if "p2p" not in rest or rest.index("p2p") + 1 >= len(rest):
+        raise _bad(text, "the peer id is missing; it ends in /p2p/<peer id>")
+    peer_id = rest[-1]
+    if not is_peer_id(peer_id):
+        raise _bad(text, f"'{peer_id}' is not a peer id, or it is cut short")
+    return PeerAddress(
+        text=text.rstrip("/"),
+        host_protocol=host_protocol,
+        host=host,
+        transport=transport,
+        port=int(port_text),
+        peer_id=peer_id,
+    )
+
+
+def is_peer_id(text: str) -> bool:
+    """Whether the text is the base58 of an Ed25519 or sha256 multihash of the right length."""
+    try:
+        data = base58.b58decode(text)
+    except ValueError:
+        return False
+    return (len(data) == 38 and data[:2] == b"\x00\x24") or (
+        len(data) == 34 and data[:2] == b"\x12\x20"
+    )
+
+
+def routable_first(addresses: Iterable[str]) -> list[str]:
+    """Sort multiaddrs for people to paste: public, then local network, then this machine only."""
+
+    def rank(text: str) -> int:
+        try:
+            address = parse_peer_address(text)
+        except ConfigError:
+            return 3
+        if address.is_loopback:
+            return 2
+        return 1 if address.is_private else 0
+
+    return sorted(dict.fromkeys(addresses), key=rank)
+
+
+def _check_host(text: str, protocol: str, host: str) -> None:
+    if protocol in {"ip4", "ip6"}:
+        if "%" in host:
+            raise _bad(text, f"'{host}' has a zone id; use an address without one")
+        try:
+            version = ipaddress.ip_address(host).version
+        except ValueError as exc:
+            raise _bad(text, f"'{host}' is not an address for /{protocol}") from exc
+        if f"ip{version}" != protocol:
+            raise _bad(text, f"'{host}' is an ip{version} address, not {protocol}")
+    elif not _HOST_NAME.fullmatch(host):
+        raise _bad(text, f"'{host}' is not a host name")
+
+
+def _bad(text: str, reason: str) -> ConfigError:
+    return ConfigError(f"address {text[:200]!r} is not valid: {reason}; an example: {EXAMPLE}")

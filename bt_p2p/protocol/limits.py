@@ -1,0 +1,58 @@
+"""Every timeout, lifetime and size cap of the protocol, with its unit and its reason."""
+
+from typing import Final
+
+PROTOCOL_VERSION: Final = 1
+"""Peers of another version do not talk to each other."""
+
+# Sizes
+MAX_RECORD_SIZE_BYTES = 3 * 1024
+"""One DHT value; hivemind's control pipe is only atomic below 4 KiB a message."""
+MAX_MANIFEST_SIZE_BYTES = 2 * 1024
+"""A canonical manifest; it travels as one DHT value."""
+MAX_FRAME_HEADER_SIZE_BYTES = 64 * 1024
+"""The msgpack header of one stream frame."""
+MAX_FRAME_BODY_SIZE_BYTES = 16 * 1024 * 1024
+"""The raw body of one stream frame; larger tensors go in several frames."""
+MAX_WEIGHTS_SIZE_BYTES = 8 * 1024**3
+"""Largest block whose weights a newcomer accepts from a replica."""
+MAX_REQUEST_SEQUENCES = 64
+"""Sequences in one forward request from a stranger."""
+MAX_CONCURRENT_STREAMS = 64
+"""Streams one holder serves at once; more are refused, not queued."""
+
+# Leases
+LEASE_TTL_S = 30.0
+"""A lease lives this long; a dead peer is gone from every view after it."""
+LEASE_RENEW_S = 10.0
+"""Leases are renewed this often, so two renewals may be lost."""
+MAX_LEASE_TTL_S = 60.0
+"""Readers refuse leases that claim to live longer."""
+MANIFEST_TTL_S = 600.0
+"""Manifests in the DHT live this long and are renewed by every peer that holds them."""
+MAX_RECORD_TTL_S = 900.0
+"""Nothing in our DHT may claim to live longer than this."""
+MAX_CLOCK_SKEW_S = 5.0
+"""Tolerated difference between a record's issue time and ours."""
+
+# Waits
+DHT_TIMEOUT_S = 10.0
+"""One DHT read or write."""
+DIAL_TIMEOUT_S = 5.0
+"""Opening a stream to a peer."""
+READ_TIMEOUT_S = 20.0
+"""One frame from a peer that is computing."""
+START_TIMEOUT_S = 20.0
+"""Starting the DHT process and the peer-to-peer daemon."""
+STOP_TIMEOUT_S = 8.0
+"""Everything a node does between a signal and its exit."""
+SETTLE_S = 2.0
+"""Newcomers wait this long between announcing themselves and choosing a block."""
+
+# Rounds
+MATCHMAKING_S = 3.0
+"""Replicas that reach the end of a round look for each other this long."""
+MAX_ROUND_LAG = 3
+"""Replicas further apart than this do not average; the one behind fetches first."""
+MIN_TRANSFER_RATE_BPS = 1_000_000
+"""Slowest link in bytes per second for which averaging deadlines are sized."""

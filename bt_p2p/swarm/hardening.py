@@ -1,0 +1,176 @@
+"""Closes holes of hivemind 1.1.12 that a stranger, or plain load, can fall into.
+
+Each mend replaces one function of hivemind and is shown necessary by a test. Call `harden()` before
+the first process is forked: children inherit the mends.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import multiprocessing.connection
+import os
+import select
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import hivemind
+import hivemind.averaging.partition as partition
+import hivemind.dht.node as dht_node
+import torch
+from hivemind.p2p import P2P
+from hivemind.utils.serializer import MSGPackSerializer
+
+from bt_p2p.protocol.limits import MAX_FRAME_BODY_SIZE_BYTES
+
+logger = logging.getLogger(__name__)
+
+HIVEMIND_VERSION = "1.1.12"
+MAX_MSGPACK_NESTING = 4
+"""hivemind's own messages nest extension types once."""
+MAX_AVERAGING_WEIGHT = 1e9
+PIPE_STALL_TIMEOUT_S = 10.0
+
+_nesting = threading.local()
+_state = {"is_done": False}
+
+
+def harden() -> None:
+    """Apply all mends once; later calls do nothing."""
+    if _state["is_done"]:
+        return
+    if hivemind.__version__ != HIVEMIND_VERSION:
+        logger.warning(
+            "hivemind %s is not the tested %s; its faults may differ",
+            hivemind.__version__,
+            HIVEMIND_VERSION,
+        )
+    _limit_msgpack_nesting()
+    _survive_undecodable_values()
+    _retry_nonblocking_pipes()
+    _cap_stream_messages()
+    _check_averaging_inputs()
+    _check_averaging_results()
+    _state["is_done"] = True
+
+
+def _limit_msgpack_nesting() -> None:
+    """Without it about 200 nested extension types crash the DHT process of any peer."""
+    original = MSGPackSerializer._decode_ext_types.__func__
+
+    def decode(cls: type, code: int, data: bytes) -> Any:
+        depth = getattr(_nesting, "depth", 0)
+        if depth >= MAX_MSGPACK_NESTING:
+            raise ValueError(f"msgpack extension types nested over {MAX_MSGPACK_NESTING} deep")
+        _nesting.depth = depth + 1
+        try:
+            return original(cls, code, data)
+        finally:
+            _nesting.depth = depth
+
+    MSGPackSerializer._decode_ext_types = classmethod(decode)
+
+
+def _survive_undecodable_values() -> None:
+    """Without it one undecodable subkey makes every read of its key wait for ever."""
+    original = dht_node._SearchState.finish_search
+
+    def finish_search(self: Any) -> None:
+        try:
+            original(self)
+        except Exception as exc:  # noqa: BLE001 - whatever a stranger's bytes raise
+            logger.debug("dropping undecodable values of a key: %s", exc)
+            self.binary_value = _decodable_part(self)
+            try:
+                original(self)
+            except Exception:  # noqa: BLE001 - nothing of it can be read
+                if not self.future.done():
+                    self.future.set_result(None)
+
+    dht_node._SearchState.finish_search = finish_search
+
+
+def _decodable_part(search: Any) -> Any:
+    value = search.binary_value
+    if isinstance(value, dht_node.DictionaryDHTValue):
+        for subkey, (data, _expires_at_s) in list(value.items()):
+            try:
+                search.serializer.loads(data)
+            except Exception:  # noqa: BLE001 - whatever a stranger's bytes raise
+                del value[subkey]
+    return value
+
+
+def _retry_nonblocking_pipes() -> None:
+    """Without it a control message above 16 KiB desyncs the pipe and the child is deaf for good.
+
+    uvloop makes the pipe non-blocking, and `Connection` then fails between two parts of a message.
+    """
+
+    def receive(self: Any, size: int, read: Callable[[int, int], bytes] = os.read) -> io.BytesIO:
+        buffer = io.BytesIO()
+        remaining = size
+        while remaining > 0:
+            try:
+                chunk = read(self._handle, remaining)
+            except BlockingIOError:
+                readable, _, _ = select.select([self._handle], [], [], PIPE_STALL_TIMEOUT_S)
+                if not readable:
+                    raise
+                continue
+            if not chunk:
+                if remaining == size:
+                    raise EOFError
+                raise OSError("got end of file during message")
+            buffer.write(chunk)
+            remaining -= len(chunk)
+        return buffer
+
+    multiprocessing.connection.Connection._recv = receive  # type: ignore[attr-defined]
+
+
+def _cap_stream_messages() -> None:
+    """Without it a stranger fills our memory by announcing a message of any size."""
+
+    async def receive_raw_data(reader: Any) -> bytes:
+        size = int.from_bytes(await reader.readexactly(P2P.HEADER_LEN), P2P.BYTEORDER)
+        if size > MAX_FRAME_BODY_SIZE_BYTES:
+            raise ValueError(f"stream message of {size} bytes is over the cap")
+        data: bytes = await reader.readexactly(size)
+        return data
+
+    P2P.receive_raw_data = staticmethod(receive_raw_data)
+
+
+def _check_averaging_inputs() -> None:
+    """Without it one peer's NaN, shape or weight spoils everybody's average."""
+    original = partition.TensorPartReducer.accumulate_part
+
+    async def accumulate_part(
+        self: Any, sender_index: int, part_index: int, part: torch.Tensor, weight: float = 1.0
+    ) -> torch.Tensor:
+        if not (math.isfinite(weight) and 0 < weight <= MAX_AVERAGING_WEIGHT):
+            raise partition.AllreduceException(f"averaging weight {weight} is out of range")
+        if part_index >= self.num_parts or part.shape != self.part_shapes[part_index]:
+            raise partition.AllreduceException(f"part {part_index} has shape {tuple(part.shape)}")
+        if not part.is_floating_point() or not bool(torch.isfinite(part).all()):
+            raise partition.AllreduceException(f"part {part_index} is not finite")
+        averaged: torch.Tensor = await original(self, sender_index, part_index, part, weight=weight)
+        return averaged
+
+    partition.TensorPartReducer.accumulate_part = accumulate_part
+
+
+def _check_averaging_results() -> None:
+    """Without it a reducer can hand back anything as the average of its share."""
+    original = partition.TensorPartContainer.register_processed_part
+
+    def register(self: Any, peer_index: int, part_index: int, part: torch.Tensor) -> None:
+        expected, _ = self._input_parts_by_peer[peer_index][part_index]
+        if part.shape != expected.shape or not bool(torch.isfinite(part).all()):
+            raise partition.AllreduceException(f"averaged part {part_index} is malformed")
+        original(self, peer_index, part_index, part)
+
+    partition.TensorPartContainer.register_processed_part = register

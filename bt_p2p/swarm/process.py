@@ -1,0 +1,236 @@
+"""Starting and stopping a peer: the DHT child process, the daemon below it, and the RPC loop."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hivemind
+from hivemind.dht.node import DHTNode
+from hivemind.p2p import P2P
+from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
+from hivemind.utils.logging import use_hivemind_log_handler
+
+from bt_p2p.errors import BootstrapError, SwarmError
+from bt_p2p.protocol.address import PeerAddress, routable_first
+from bt_p2p.protocol.identity import PeerIdentity
+from bt_p2p.protocol.limits import DHT_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S
+from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.swarm.bridge import LoopThread, call_in_dht
+from bt_p2p.swarm.children import (
+    live_with_parent,
+    make_socket_folder,
+    remove_stale_shared_memory,
+)
+from bt_p2p.swarm.hardening import harden
+from bt_p2p.swarm.reach import probe
+from bt_p2p.swarm.validators import RecordValidator, run_validator
+
+logger = logging.getLogger(__name__)
+
+
+class _Dht(hivemind.DHT):
+    """A DHT process that ends with its parent."""
+
+    def run(self) -> None:
+        """Runs in the child."""
+        live_with_parent()
+        if sys.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdin.close()
+        super().run()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PeerOptions:
+    """How a peer takes part in the swarm."""
+
+    initial_peers: tuple[PeerAddress, ...] = ()
+    """Peers to join through; none starts a swarm of its own."""
+    identity_path: Path | None = None
+    """Key file; None is a throw-away identity."""
+    listen: tuple[str, ...] = ()
+    """Multiaddrs to listen on; none listens nowhere."""
+    announce: tuple[str, ...] = ()
+    """Multiaddrs to tell others in place of those found."""
+    is_client: bool = False
+    """Reads and writes the DHT, but stores nothing for others."""
+
+
+class SwarmPeer:
+    """One running peer. Start it in the main thread, before CUDA and before other threads.
+
+    Attributes:
+        dht: hivemind's DHT, for adapters of this package.
+        loop: the thread on which RPC runs.
+        p2p: the connection to the daemon, for use on `loop` only.
+        peer_id: base58.
+        unreachable: initial peers that did not answer, as "address: reason".
+    """
+
+    def __init__(
+        self, dht: hivemind.DHT, loop: LoopThread, p2p: P2P, socket_folder: Path
+    ) -> None:
+        """Use `start_peer`."""
+        self.dht = dht
+        self.loop = loop
+        self.p2p = p2p
+        self.peer_id: str = p2p.peer_id.to_base58()
+        self.unreachable: tuple[str, ...] = ()
+        self._socket_folder = socket_folder
+
+    def addresses(self) -> list[str]:
+        """Full multiaddrs under which others may dial this peer, public ones first."""
+        found = call_in_dht(
+            self.dht, _in_dht_addresses, timeout_s=DHT_TIMEOUT_S, what="asking for own addresses"
+        )
+        return routable_first(found)
+
+    def protect_run(self, manifest: RunManifest) -> None:
+        """From now on refuse unsigned records under the keys of this run."""
+        validator = run_validator(manifest.run_id, manifest.model.num_blocks)
+        call_in_dht(
+            self.dht,
+            functools.partial(_in_dht_add_validator, validator=validator),
+            timeout_s=DHT_TIMEOUT_S,
+            what="adding a run",
+        )
+
+    def num_neighbours(self) -> int:
+        """Peers this one is connected to right now."""
+        return call_in_dht(
+            self.dht, _in_dht_num_neighbours, timeout_s=DHT_TIMEOUT_S, what="counting neighbours"
+        )
+
+    def stop(self) -> None:
+        """End the loop, the DHT child and the daemon, and remove their sockets; idempotent."""
+        try:
+            self.loop.stop(timeout_s=STOP_TIMEOUT_S / 4)
+        except TimeoutError:
+            logger.warning("the RPC loop did not end in time")
+        if self.dht.is_alive():
+            with contextlib.suppress(OSError, ValueError):  # its pipe is closed already
+                self.dht.shutdown()
+            self.dht.join(STOP_TIMEOUT_S / 4)
+            if self.dht.is_alive():
+                self.dht.kill()
+                self.dht.join(STOP_TIMEOUT_S / 4)
+        shutil.rmtree(self._socket_folder, ignore_errors=True)
+
+
+def start_peer(options: PeerOptions) -> SwarmPeer:
+    """Start a peer and join the swarm; takes about one second beside imports.
+
+    Raises:
+        BootstrapError: no initial peer could be reached; names each with its own reason.
+        SwarmError: the daemon does not start.
+    """
+    harden()
+    use_hivemind_log_handler("nowhere")
+    remove_stale_shared_memory()
+    alive, dead = _dial(options.initial_peers)
+    socket_folder = make_socket_folder()
+    try:
+        dht = _start_dht(options, alive)
+    except BaseException:
+        shutil.rmtree(socket_folder, ignore_errors=True)
+        raise
+    loop = LoopThread("rpc")
+    try:
+        maddr = call_in_dht(
+            dht, _in_dht_daemon_address, timeout_s=DHT_TIMEOUT_S, what="finding the daemon"
+        )
+        p2p = loop.run(P2P.replicate(maddr), timeout_s=DHT_TIMEOUT_S)
+    except BaseException:
+        loop.stop(timeout_s=STOP_TIMEOUT_S / 4)
+        dht.kill()
+        shutil.rmtree(socket_folder, ignore_errors=True)
+        raise
+    peer = SwarmPeer(dht, loop, p2p, socket_folder)
+    peer.unreachable = dead
+    return peer
+
+
+def _dial(addresses: Sequence[PeerAddress]) -> tuple[list[PeerAddress], tuple[str, ...]]:
+    found = probe(addresses)
+    alive = [reach.address for reach in found if not reach.problem]
+    dead = tuple(f"{reach.address.text}: {reach.problem}" for reach in found if reach.problem)
+    if addresses and not alive:
+        raise BootstrapError(
+            f"cannot join: none of {len(found)} initial peers answers ({'; '.join(dead)}); check "
+            f"the address with whoever runs that peer, and that you are online"
+        )
+    return alive, dead
+
+
+def _start_dht(options: PeerOptions, initial_peers: Sequence[PeerAddress]) -> hivemind.DHT:
+    kwargs: dict[str, Any] = {}
+    if options.identity_path is not None:
+        kwargs["identity_path"] = os.fspath(options.identity_path)
+    if options.announce:
+        kwargs["announce_maddrs"] = list(options.announce)
+    dht = _Dht(
+        initial_peers=[address.text for address in initial_peers] or None,
+        start=False,
+        record_validators=[RecordValidator()],
+        host_maddrs=list(options.listen),
+        no_listen=not options.listen,
+        client_mode=options.is_client,
+        check_if_identity_free=False,
+        startup_timeout=START_TIMEOUT_S,
+        **kwargs,
+    )
+    try:
+        dht.run_in_background(await_ready=True, timeout=START_TIMEOUT_S + 5)
+    except (P2PDaemonError, TimeoutError) as exc:
+        dht.kill()
+        dht.join(1)
+        if "bootstrap" in str(exc) and initial_peers:
+            where = ", ".join(address.text for address in initial_peers)
+            raise BootstrapError(
+                f"cannot join: {where} accepts connections, but not as that peer (another peer id "
+                f"or another program answers there); ask for its current address"
+            ) from exc
+        raise SwarmError(
+            f"the peer-to-peer daemon does not start: {_last_line(exc)}; try --debug"
+        ) from exc
+    return dht
+
+
+def _last_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
+
+
+def identity_for(options: PeerOptions) -> PeerIdentity | None:
+    """The identity behind the options' key file."""
+    return None if options.identity_path is None else PeerIdentity.load(options.identity_path)
+
+
+async def _in_dht_addresses(_dht: hivemind.DHT, node: DHTNode) -> list[str]:
+    try:
+        return [str(address) for address in await node.get_visible_maddrs(latest=True)]
+    except ValueError:  # listens nowhere
+        return []
+
+
+async def _in_dht_daemon_address(_dht: hivemind.DHT, node: DHTNode) -> Any:
+    return node.p2p.daemon_listen_maddr
+
+
+async def _in_dht_add_validator(
+    _dht: hivemind.DHT, node: DHTNode, validator: RecordValidator
+) -> None:
+    node.protocol.record_validator.extend([validator])
+
+
+async def _in_dht_num_neighbours(_dht: hivemind.DHT, node: DHTNode) -> int:
+    return len(await node.p2p.list_peers())

@@ -1,0 +1,237 @@
+"""`BlockTrainer`: one replica's block, its optimizer and its counters.
+
+Everything random about a step follows from seed, peer, round and step, so a trainer that is
+restored on the same CPU continues bit for bit. Not safe for use from several threads at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bt_p2p.errors import CheckpointError
+from bt_p2p.model.block import initial_block
+from bt_p2p.model.checkpoint import Checkpoint
+from bt_p2p.model.device import DeviceChoice
+from bt_p2p.objective.registry import make_objective
+from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.training.data import BatchSource, batch_key
+from bt_p2p.training.optim import learning_rate, make_optimizer
+
+_WEIGHT = "weight/"
+_MOMENTS = {"exp_avg": "moment1/", "exp_avg_sq": "moment2/"}
+_COUNTERS = (
+    "round_index",
+    "step_in_round",
+    "samples_in_round",
+    "steps_since_fresh",
+    "total_steps",
+    "bad_steps",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepResult:
+    """What one local step did."""
+
+    loss: float
+    """Local loss; not finite if the step was skipped for it."""
+    cross_entropy: float
+    """Nats per byte, honest: no target in the input."""
+    num_bytes: int
+    """Bytes trained on; 0 when the step was skipped."""
+    lr: float
+    """Learning rate of the step."""
+
+    @property
+    def is_skipped(self) -> bool:
+        """True when the loss or a gradient was not finite, so the weights are unchanged."""
+        return self.num_bytes == 0
+
+
+class BlockTrainer:
+    """Trains one block on its local objective, starting from the run's initial weights.
+
+    Attributes:
+        block: the module, on the chosen device.
+        round_index: round being trained for; set by `start_round`.
+        step_in_round: steps since the round started.
+        samples_in_round: sequences trained on since the round started.
+        steps_since_fresh: steps of this optimizer, for the warm-up.
+        total_steps: steps since the first start.
+        bad_steps: steps skipped because the loss or a gradient was not finite.
+    """
+
+    def __init__(
+        self,
+        manifest: RunManifest,
+        block_index: int,
+        device: DeviceChoice,
+        source: BatchSource,
+        peer_id: str,
+    ) -> None:
+        """Make the block; raises ConfigError when the run has no such block."""
+        self._manifest = manifest
+        self._block_index = block_index
+        self._device = device
+        self._source = source
+        self._peer_id = peer_id
+        self.block = initial_block(manifest, block_index).to(device.device)
+        self._objective = make_objective(manifest, block_index)
+        self._parameters: dict[str, nn.Parameter] = dict(self.block.named_parameters())
+        self._optimizer = make_optimizer(manifest.optimizer, self._parameters.values())
+        self.round_index = 0
+        self.step_in_round = 0
+        self.samples_in_round = 0
+        self.steps_since_fresh = 0
+        self.total_steps = 0
+        self.bad_steps = 0
+
+    def start_round(self, round_index: int) -> None:
+        """Begin a round: its own data order, counters of the round at zero."""
+        self.round_index = round_index
+        self.step_in_round = 0
+        self.samples_in_round = 0
+
+    def train_step(self) -> StepResult:
+        """One step on the next batch; skipped and counted if anything is not finite."""
+        position = (self._manifest.seed, self._peer_id, self.round_index, self.step_in_round)
+        inputs_BT, targets_BT = self._source.batch(*position)
+        spec = self._manifest.optimizer
+        rate = learning_rate(spec, self._manifest.rounds, self.steps_since_fresh, self.round_index)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+
+        device = self._device.device
+        self._optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._device.autocast_bf16):
+            result = self._objective.loss(
+                self.block, inputs_BT.to(device), targets_BT.to(device), _generator(*position)
+            )
+        loss = float(result.loss.detach())
+        is_finite = math.isfinite(loss)
+        if is_finite:
+            torch.autograd.backward(result.loss)
+            norm = nn.utils.clip_grad_norm_(self._parameters.values(), spec.clip_norm)
+            is_finite = math.isfinite(float(norm))
+        self.step_in_round += 1
+        self.total_steps += 1
+        if is_finite:
+            self._optimizer.step()
+            self.steps_since_fresh += 1
+            self.samples_in_round += inputs_BT.shape[0]
+        else:
+            self.bad_steps += 1
+        return StepResult(
+            loss=loss,
+            cross_entropy=result.cross_entropy,
+            num_bytes=result.num_bytes if is_finite else 0,
+            lr=rate,
+        )
+
+    def weights(self) -> dict[str, Tensor]:
+        """Copies of the weights, float32 on the CPU, always in the same order."""
+        return {
+            name: parameter.detach().to("cpu", torch.float32, copy=True)
+            for name, parameter in self._parameters.items()
+        }
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the weights in place; the optimizer keeps its moments.
+
+        Raises:
+            ValueError: other names or shapes than `weights` gives; nothing is changed.
+        """
+        found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        expected = {name: tuple(own.shape) for name, own in self._parameters.items()}
+        if found != expected:
+            odd = sorted(
+                name
+                for name in found.keys() | expected.keys()
+                if found.get(name) != expected.get(name)
+            )
+            raise ValueError(
+                f"weights do not fit block {self._block_index} of run {self._manifest.name}: "
+                f"{odd[0]} is {found.get(odd[0])}, expected {expected.get(odd[0])}"
+            )
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(weights[name])
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Tensors and facts for `save_checkpoint`: weights, moments and counters."""
+        tensors = {f"{_WEIGHT}{name}": tensor for name, tensor in self.weights().items()}
+        num_updates = 0
+        for name, parameter in self._parameters.items():
+            moments = self._optimizer.state.get(parameter)
+            if moments:
+                num_updates = int(moments["step"].item())
+                for key, prefix in _MOMENTS.items():
+                    tensors[f"{prefix}{name}"] = moments[key].detach().to("cpu", copy=True)
+        facts = {counter: str(getattr(self, counter)) for counter in _COUNTERS}
+        facts |= {
+            "run": self._manifest.run_id,
+            "block": str(self._block_index),
+            "num_updates": str(num_updates),
+        }
+        return tensors, facts
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint of the same block of the same run.
+
+        Raises:
+            CheckpointError: of another run or block, or incomplete; nothing is changed.
+        """
+        facts = checkpoint.facts
+        expected = (self._manifest.run_id, str(self._block_index))
+        if (facts.get("run"), facts.get("block")) != expected:
+            raise CheckpointError(
+                f"checkpoint {checkpoint.path} is of block {facts.get('block')} of run "
+                f"{facts.get('run')}, not of block {self._block_index} of run "
+                f"{self._manifest.run_id}; use another folder for each run"
+            )
+        try:
+            counters = {counter: int(facts[counter]) for counter in _COUNTERS}
+            num_updates = int(facts["num_updates"])
+            tensors = checkpoint.tensors
+            weights = {name: tensors[f"{_WEIGHT}{name}"] for name in self._parameters}
+            moments = self._moments(tensors) if num_updates else {}
+            self.load_weights(weights)
+        except (KeyError, ValueError) as exc:
+            raise CheckpointError(
+                f"checkpoint {checkpoint.path} does not fit this block: {exc}; "
+                f"move it away to start from the swarm's weights"
+            ) from exc
+        self._optimizer.state.clear()
+        for name, values in moments.items():
+            step = torch.tensor(float(num_updates), dtype=torch.float32)
+            parameter = self._parameters[name]
+            own_step = step.to(parameter.device) if parameter.device.type == "cuda" else step
+            self._optimizer.state[parameter] = {
+                "step": own_step,
+                **{key: value.to(parameter.device, copy=True) for key, value in values.items()},
+            }
+        for counter, value in counters.items():
+            setattr(self, counter, value)
+
+    def _moments(self, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+        found = {
+            name: {key: tensors[f"{prefix}{name}"] for key, prefix in _MOMENTS.items()}
+            for name in self._parameters
+        }
+        for name, values in found.items():
+            for key, value in values.items():
+                if value.shape != self._parameters[name].shape:
+                    raise ValueError(f"{key} of {name} has shape {list(value.shape)}")
+        return found
+
+
+def _generator(seed: int, peer_id: str, round_index: int, step: int) -> torch.Generator:
+    text = f"objective/{batch_key(seed, peer_id, round_index, step)}"
+    digest = hashlib.sha256(text.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)

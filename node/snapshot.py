@@ -1,0 +1,72 @@
+"""What a running node knows of itself, written to one small file that `status` reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+SNAPSHOT_NAME = "node.json"
+
+
+class NodeSnapshot(BaseModel):
+    """One node at one moment. Times are seconds since the epoch."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    pid: int
+    peer_id: str
+    run_id: str
+    block: int | None = None
+    state: str = "starting"
+    """starting, joining, syncing, training, averaging, leaving."""
+    device: str = ""
+    started_at_s: float = 0.0
+    updated_at_s: float = 0.0
+    round_index: int = 0
+    round_ends_at_s: float | None = None
+    steps: int = 0
+    bytes_trained: int = 0
+    loss: float | None = None
+    loss_history: list[float] = []
+    """Mean cross entropy of each finished round, oldest first, at most 60."""
+    bytes_per_s: float = 0.0
+    rounds_averaged: int = 0
+    rounds_alone: int = 0
+    rounds_failed: int = 0
+    last_average_at_s: float | None = None
+    last_partners: int = 0
+    last_outcome: str = ""
+    """In plain words: "averaged with 1 replica", "alone", "dropped: …"."""
+    bytes_sent: int = 0
+    requests_served: int = 0
+    addresses: list[str] = []
+    warnings: list[str] = []
+    state_dir: str = ""
+
+
+def write_snapshot(state_dir: Path, snapshot: NodeSnapshot) -> None:
+    """Replace the file at once, so that a reader never sees half of it."""
+    partial = state_dir / f".{SNAPSHOT_NAME}.partial"
+    partial.write_text(snapshot.model_dump_json(), encoding="utf-8")
+    partial.replace(state_dir / SNAPSHOT_NAME)
+
+
+def read_snapshot(state_dir: Path) -> NodeSnapshot | None:
+    """The snapshot of a node that runs here now, else None."""
+    try:
+        snapshot = NodeSnapshot.model_validate_json((state_dir / SNAPSHOT_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return snapshot if _is_running(snapshot.pid) else None
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
