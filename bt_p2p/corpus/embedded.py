@@ -12,6 +12,7 @@ import os
 import platform
 import sysconfig
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -74,7 +75,9 @@ def library_docstrings(folder: Path) -> list[str]:
     seen: dict[str, None] = {}
     for path in _module_paths(folder):
         try:
-            tree = ast.parse(path.read_bytes())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about other people's sources
+                tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError) as exc:
             logger.debug("skipping %s: %s", path, exc)
             continue

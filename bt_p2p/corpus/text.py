@@ -22,7 +22,11 @@ def read_text(path: Path) -> bytes:
     files = [path]
     if path.is_dir():
         files = sorted(
-            (entry for entry in _entries(path) if entry.suffix.lower() in _SUFFIXES),
+            (
+                entry
+                for entry in _entries(path)
+                if entry.suffix.lower() in _SUFFIXES and entry.is_file()
+            ),
             key=lambda entry: entry.name,
         )
         if not files:

@@ -52,9 +52,7 @@ class Lease(BaseModel):
     """Training speed in bytes of text."""
     partners: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Other replicas in this peer's last complete average."""
-    addresses: Annotated[
-        list[Annotated[str, Field(max_length=200)]], Field(max_length=4)
-    ] = []
+    addresses: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=4)] = []
     """Multiaddrs under which this peer can be dialled, best first."""
     issued_at_s: Annotated[float, Field(ge=0, le=1e11)]
     """DHT time at signing."""

@@ -52,6 +52,8 @@ SETTLE_S = 2.0
 # Rounds
 MATCHMAKING_S = 3.0
 """Replicas that reach the end of a round look for each other this long."""
+LATE_PARTNER_S = 1.5
+"""After the end of a round a replica waits this long for a group before it goes on alone."""
 MAX_ROUND_LAG = 3
 """Replicas further apart than this do not average; the one behind fetches first."""
 MIN_TRANSFER_RATE_BPS = 1_000_000

@@ -78,9 +78,7 @@ class ObjectiveSpec(_Spec):
     @model_validator(mode="after")
     def _sigmas_are_ordered(self) -> ObjectiveSpec:
         if self.sigma_min >= self.sigma_max:
-            raise ValueError(
-                f"sigma_min {self.sigma_min} must be below sigma_max {self.sigma_max}"
-            )
+            raise ValueError(f"sigma_min {self.sigma_min} must be below sigma_max {self.sigma_max}")
         return self
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -12,6 +13,8 @@ from hivemind import DHT
 from hivemind.dht.node import DHTNode
 
 from bt_p2p.errors import SwarmError
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -55,6 +58,7 @@ class LoopThread:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
+        self._loop.set_exception_handler(_log_quietly)
         self._loop.run_forever()
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
@@ -85,6 +89,11 @@ class LoopThread:
             self._thread.join(timeout_s)
             if not self._thread.is_alive():
                 self._loop.close()
+
+
+def _log_quietly(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Streams that strangers break end in callbacks that nobody waits for."""
+    logger.debug("rpc loop: %s", context.get("exception") or context.get("message"))
 
 
 async def _cancel_all() -> None:

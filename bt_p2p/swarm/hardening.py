@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import math
+import multiprocessing
 import multiprocessing.connection
 import os
 import select
@@ -47,6 +48,8 @@ def harden() -> None:
             hivemind.__version__,
             HIVEMIND_VERSION,
         )
+    # hivemind's averager can only be forked; macOS and Python 3.14 start processes otherwise
+    multiprocessing.set_start_method("fork", force=True)
     _limit_msgpack_nesting()
     _survive_undecodable_values()
     _retry_nonblocking_pipes()

@@ -17,7 +17,6 @@ import hivemind
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
-from hivemind.utils.logging import use_hivemind_log_handler
 
 from bt_p2p.errors import BootstrapError, SwarmError
 from bt_p2p.protocol.address import PeerAddress, routable_first
@@ -31,6 +30,7 @@ from bt_p2p.swarm.children import (
     remove_stale_shared_memory,
 )
 from bt_p2p.swarm.hardening import harden
+from bt_p2p.swarm.logs import route_hivemind_logs
 from bt_p2p.swarm.reach import probe
 from bt_p2p.swarm.validators import RecordValidator, run_validator
 
@@ -76,9 +76,7 @@ class SwarmPeer:
         unreachable: initial peers that did not answer, as "address: reason".
     """
 
-    def __init__(
-        self, dht: hivemind.DHT, loop: LoopThread, p2p: P2P, socket_folder: Path
-    ) -> None:
+    def __init__(self, dht: hivemind.DHT, loop: LoopThread, p2p: P2P, socket_folder: Path) -> None:
         """Use `start_peer`."""
         self.dht = dht
         self.loop = loop
@@ -134,7 +132,7 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
         SwarmError: the daemon does not start.
     """
     harden()
-    use_hivemind_log_handler("nowhere")
+    route_hivemind_logs()
     remove_stale_shared_memory()
     alive, dead = _dial(options.initial_peers)
     socket_folder = make_socket_folder()

@@ -67,5 +67,5 @@ def test_quantile_inverts_the_cdf():
 def test_a_range_without_probability_is_refused():
     """Far out in the tail no band could be drawn from."""
     spec = ObjectiveSpec(name="diffusion", sigma_log_mean=-30.0, sigma_log_std=0.5)
-    with pytest.raises(ConfigError, match="no probability .* move sigma_log_mean"):
+    with pytest.raises(ConfigError, match=r"no probability .* move sigma_log_mean"):
         NoiseBands(spec, 3)

@@ -1,0 +1,66 @@
+"""The port through which same-block replicas average their weights.
+
+`bt_p2p.swarm.averager` does it over hivemind, `bt_p2p.testing.averager` in memory; one contract
+test runs on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartnerReport:
+    """What a replica says of the weights it brings to a round."""
+
+    round_index: int
+    """Rounds of training they have been through before this one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupAverage:
+    """The result of a round in which every member's weights were heard completely."""
+
+    weights: dict[str, Tensor]
+    """Sample-weighted mean of what the members sent; float32 on the CPU."""
+    partners: Mapping[str, PartnerReport]
+    """The other members, by peer id."""
+
+
+class PendingAverage(Protocol):
+    """A round that has begun to look for its members, while local steps go on."""
+
+    def finish(
+        self, weights: Mapping[str, Tensor], *, num_samples: int, timeout_s: float
+    ) -> GroupAverage:
+        """Bring the weights, wait for the group, and return its average.
+
+        The weights given are not changed. All or nothing: an average in which any part of any
+        member is missing is an error.
+
+        Raises:
+            GroupNotFormedError: nobody else was there in time.
+            RoundFailedError: a member died, sent something malformed, or was late.
+        """
+
+    def cancel(self) -> None:
+        """Give up the round; the others go on without us."""
+
+
+class GroupAverager(Protocol):
+    """Finds the other replicas of one block and averages with them."""
+
+    def begin(self, report: PartnerReport, *, ends_at_s: float) -> PendingAverage:
+        """Start looking for a group that averages at a moment.
+
+        Args:
+            report: what the others are told of our weights.
+            ends_at_s: DHT time of the average, the same for all replicas.
+        """
+
+    def stop(self) -> None:
+        """End the averager; idempotent."""

@@ -1,0 +1,39 @@
+"""When rounds end.
+
+Rounds end at multiples of `round_s` in DHT time, the same moments for every replica. A slow replica
+does fewer local steps, counts less by its samples, and holds nobody up; a fast one never runs ahead.
+"""
+
+from __future__ import annotations
+
+from bt_p2p.protocol.limits import MATCHMAKING_S, MIN_TRANSFER_RATE_BPS
+
+_HEAD_START_S = 0.5
+"""Replicas start looking this much earlier than needed, so that none declares itself too late."""
+
+
+def next_round_end_s(now_s: float, round_s: float) -> float:
+    """The next moment at which replicas average, at least half a round away.
+
+    The half keeps a node that was late, or has just joined, from ending a round it did not train in.
+    """
+    end_s = (now_s // round_s + 1) * round_s
+    return end_s if end_s - now_s >= round_s / 2 else end_s + round_s
+
+
+def matchmaking_s(round_s: float) -> float:
+    """How long replicas look for each other before a round ends."""
+    return min(MATCHMAKING_S, round_s / 4)
+
+
+def matchmaking_starts_s(round_end_s: float, round_s: float) -> float:
+    """When to start looking for the group, so that it is complete at the end of the round."""
+    return round_end_s - matchmaking_s(round_s) - _HEAD_START_S
+
+
+def average_timeout_s(size_bytes: int, num_replicas: int) -> float:
+    """Deadline for exchanging weights of a size with a group, on the slowest link we allow for.
+
+    Every member sends and receives about twice its weights, whatever the size of the group.
+    """
+    return 5.0 + 2 * min(num_replicas, 2) * size_bytes / MIN_TRANSFER_RATE_BPS

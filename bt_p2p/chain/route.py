@@ -1,0 +1,79 @@
+"""Which holder is asked for which block. Pure: a view of the swarm in, an order of holders out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from bt_p2p.errors import NoRouteError
+from bt_p2p.protocol.lease import Lease
+from bt_p2p.protocol.limits import MAX_ROUND_LAG
+from bt_p2p.protocol.overview import SwarmOverview
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """For each block its holders, the one to ask first in front."""
+
+    holders: tuple[tuple[Lease, ...], ...]
+
+    def without(self, peer_id: str) -> Route:
+        """The same route with a failed peer left out."""
+        return Route(
+            holders=tuple(
+                tuple(lease for lease in of_block if lease.peer_id != peer_id)
+                for of_block in self.holders
+            )
+        )
+
+
+def plan_route(
+    overview: SwarmOverview,
+    *,
+    latency_s: Mapping[str, float],
+    avoid: Collection[str] = (),
+) -> Route:
+    """Order the holders of every block: fresh weights first, then the quickest.
+
+    A holder more than `MAX_ROUND_LAG` rounds behind its block's newest comes after all others.
+
+    Args:
+        overview: the swarm.
+        latency_s: seconds the last request to a peer took; peers never asked count as quick, so
+            that they get their chance.
+        avoid: peers that failed just now.
+
+    Raises:
+        NoRouteError: some block has no holder; names the blocks and what would serve them.
+    """
+
+    def rank(lease: Lease, newest: int) -> tuple[bool, float, int, str]:
+        is_stale = newest - lease.round_index > MAX_ROUND_LAG
+        return (is_stale, latency_s.get(lease.peer_id, 0.0), -lease.round_index, lease.peer_id)
+
+    holders = []
+    for block in overview.blocks:
+        usable = [lease for lease in block.holders if lease.peer_id not in avoid]
+        newest = max((lease.round_index for lease in usable), default=0)
+        holders.append(tuple(sorted(usable, key=lambda lease: rank(lease, newest))))
+    missing = [index for index, of_block in enumerate(holders) if not of_block]
+    if missing:
+        raise NoRouteError(missing_blocks_message(overview, missing), missing_blocks=missing)
+    return Route(holders=tuple(holders))
+
+
+def missing_blocks_message(overview: SwarmOverview, missing: Collection[int]) -> str:
+    """One sentence: which blocks nobody holds, who holds the others, and what would serve them."""
+    total = len(overview.blocks)
+    names = ", ".join(str(index) for index in missing)
+    others = ", ".join(
+        f"{block.index}: {len(block.holders)}"
+        for block in overview.blocks
+        if block.index not in missing
+    )
+    return (
+        f"no live node holds block {names} of {total} "
+        f"({f'holders by block: {others}' if others else 'no block has a holder'}); serve it with: "
+        f"bt-node join --run {overview.manifest.run_id} --block {next(iter(missing))} "
+        f"--initial-peers …"
+    )

@@ -1,0 +1,125 @@
+"""Answers requests for the block this peer holds, from weights that only change between rounds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from bt_p2p.chain.block_rpc import ForwardReply, ForwardRequest, WeightsReply
+from bt_p2p.errors import WireFormatError
+from bt_p2p.model.block import Block
+from bt_p2p.model.wire import encode_tensors
+from bt_p2p.objective.registry import make_objective
+from bt_p2p.protocol.limits import MAX_REQUEST_SEQUENCES
+from bt_p2p.protocol.manifest import MASK_TOKEN, RunManifest
+
+
+class LocalBlockService:
+    """Serves one block; see `block_rpc.BlockService`.
+
+    It keeps a copy of the weights of its own, so that strangers always see a whole round and never
+    weights in the middle of a step. `adopt` may be called from another thread.
+
+    Attributes:
+        num_requests: answered so far.
+    """
+
+    def __init__(self, manifest: RunManifest, block_index: int) -> None:
+        """Make the serving copy, on the CPU; it answers nothing until `adopt`."""
+        self._manifest = manifest
+        self._block_index = block_index
+        self._objective = make_objective(manifest, block_index)
+        self._block = Block(manifest.model, manifest.objective).eval()
+        self._lock = threading.Lock()
+        self._round_index = -1
+        self._encoded: bytes | None = None
+        self.num_requests = 0
+
+    def adopt(self, weights: Mapping[str, Tensor], round_index: int) -> None:
+        """Serve these weights from now on."""
+        with self._lock, torch.no_grad():
+            for name, parameter in self._block.named_parameters():
+                parameter.copy_(weights[name])
+            self._round_index = round_index
+            self._encoded = None
+
+    async def forward(self, request: ForwardRequest) -> ForwardReply:
+        """Compute on a worker thread; the loop goes on."""
+        self._check_run(request.run_id, request.block)
+        check_forward_request(request, self._manifest)
+        reply = await asyncio.to_thread(self._forward, request)
+        self.num_requests += 1
+        return reply
+
+    async def weights(self, run_id: str, block: int) -> WeightsReply:
+        """The served weights as safetensors bytes."""
+        self._check_run(run_id, block)
+        return await asyncio.to_thread(self._weights)
+
+    def _forward(self, request: ForwardRequest) -> ForwardReply:
+        with self._lock, torch.inference_mode():
+            started_s = time.perf_counter()
+            if request.mode == "read":
+                log_probs = self._objective.read(self._block, request.tokens_NT, request.start)
+                z = None
+            else:
+                traversed = self._objective.advance(
+                    self._block, request.tokens_NT, request.start, request.z_NPZ
+                )
+                log_probs, z = traversed.log_probs_NPV, traversed.z_NPZ
+            return ForwardReply(
+                log_probs_NPV=log_probs,
+                z_NPZ=z,
+                round_index=self._round_index,
+                compute_ms=1000 * (time.perf_counter() - started_s),
+            )
+
+    def _weights(self) -> WeightsReply:
+        with self._lock:
+            if self._encoded is None:
+                self._encoded = encode_tensors(dict(self._block.named_parameters()))
+            return WeightsReply(round_index=self._round_index, data=self._encoded)
+
+    def _check_run(self, run_id: str, block: int) -> None:
+        if (run_id, block) != (self._manifest.run_id, self._block_index):
+            raise WireFormatError(
+                f"this peer serves block {self._block_index} of run {self._manifest.run_id}, "
+                f"not block {block} of run {run_id:.64}"
+            )
+        if self._round_index < 0:
+            raise WireFormatError("this peer has no weights to serve yet; ask another")
+
+
+def check_forward_request(request: ForwardRequest, manifest: RunManifest) -> None:
+    """The limits a holder enforces on strangers.
+
+    Raises:
+        WireFormatError: names what is out of range.
+    """
+    tokens = request.tokens_NT
+    if tokens.dim() != 2 or tokens.dtype != torch.int64:
+        raise WireFormatError(f"tokens are int64 [sequences, tokens], not {tuple(tokens.shape)}")
+    num_sequences, num_tokens = tokens.shape
+    if not 1 <= num_sequences <= MAX_REQUEST_SEQUENCES:
+        raise WireFormatError(
+            f"{num_sequences} sequences, allowed are 1 to {MAX_REQUEST_SEQUENCES}"
+        )
+    if not 1 <= num_tokens <= manifest.model.context:
+        raise WireFormatError(
+            f"{num_tokens} tokens, allowed are 1 to the context of {manifest.model.context}"
+        )
+    if not 0 <= request.start < num_tokens:
+        raise WireFormatError(f"start {request.start} is outside the {num_tokens} tokens")
+    if int(tokens.min()) < 0 or int(tokens.max()) > MASK_TOKEN:
+        raise WireFormatError(f"tokens are bytes or the mask {MASK_TOKEN}")
+    if request.z_NPZ is not None:
+        expected = (num_sequences, num_tokens - request.start, manifest.objective.codebook_dim)
+        if tuple(request.z_NPZ.shape) != expected:
+            raise WireFormatError(f"z has shape {tuple(request.z_NPZ.shape)}, expected {expected}")
+        if not bool(torch.isfinite(request.z_NPZ).all()):
+            raise WireFormatError("z is not finite")

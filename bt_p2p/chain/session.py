@@ -1,0 +1,161 @@
+"""Traversals of all blocks over the network, with another holder when one fails."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from bt_p2p.chain.block_rpc import BlockClient, ForwardMode, ForwardReply, ForwardRequest
+from bt_p2p.chain.route import Route, plan_route
+from bt_p2p.errors import ChainError, NoRouteError, PeerError, ProtocolError
+from bt_p2p.objective.compose import compose
+from bt_p2p.objective.registry import make_objective
+from bt_p2p.protocol.limits import READ_TIMEOUT_S
+from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.protocol.overview import SwarmOverview
+
+LookUp = Callable[[], SwarmOverview]
+"""Reads the swarm anew; may block for the directory's deadline."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hop:
+    """One block's part of a traversal."""
+
+    block: int
+    peer_id: str
+    round_index: int
+    total_ms: float
+    """From the client's request to the whole answer."""
+    compute_ms: float
+    """As the holder says."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traversal:
+    """What all blocks answered."""
+
+    per_block_log_probs: tuple[Tensor, ...]
+    """For each block float32 [N, P, 256]."""
+    hops: tuple[Hop, ...]
+    failed_peers: tuple[str, ...]
+    """Peers that were asked in vain, as "peer: reason"."""
+
+    @property
+    def log_probs_NPV(self) -> Tensor:
+        """The model's distribution: the blocks' log-probabilities composed."""
+        return compose(self.per_block_log_probs)
+
+
+class ChainSession:
+    """Asks one holder of every block, in parallel where the objective allows it.
+
+    Attributes:
+        num_traversals: whole traversals so far.
+    """
+
+    def __init__(self, manifest: RunManifest, client: BlockClient, look_up: LookUp) -> None:
+        """Nothing is asked before the first traversal."""
+        self.manifest = manifest
+        self.objective = make_objective(manifest, 0)
+        self._client = client
+        self._look_up = look_up
+        self._latency_s: dict[str, float] = {}
+        self._failed: dict[str, str] = {}
+        self._route: Route | None = None
+        self.num_traversals = 0
+
+    async def traverse(
+        self, tokens_NT: Tensor, *, start: int, mode: ForwardMode, z_NPZ: Tensor | None = None
+    ) -> Traversal:
+        """Ask every block once.
+
+        Args:
+            tokens_NT: int64 [sequences, tokens], at most the context.
+            start: first position whose prediction is wanted.
+            mode: `read` for honest log-probabilities, `advance` to generate.
+            z_NPZ: noise for sequential objectives, from `objective.initial_noise`.
+
+        Raises:
+            NoRouteError: a block has no holder (left).
+            ChainError: every holder of a block failed.
+        """
+        self._failed = {}
+        await self._plan()
+        request = ForwardRequest(
+            run_id=self.manifest.run_id,
+            block=0,
+            mode=mode,
+            tokens_NT=tokens_NT,
+            start=start,
+            z_NPZ=z_NPZ,
+        )
+        num_blocks = self.manifest.model.num_blocks
+        if mode == "advance" and self.objective.is_sequential:
+            answers = []
+            for block in range(num_blocks):
+                answer = await self._ask_block(replace(request, block=block))
+                request = replace(request, z_NPZ=answer[0].z_NPZ)
+                answers.append(answer)
+        else:
+            answers = await asyncio.gather(
+                *(self._ask_block(replace(request, block=block)) for block in range(num_blocks))
+            )
+        self.num_traversals += 1
+        return Traversal(
+            per_block_log_probs=tuple(reply.log_probs_NPV for reply, _ in answers),
+            hops=tuple(hop for _, hop in answers),
+            failed_peers=tuple(f"…{peer[-6:]}: {why}" for peer, why in self._failed.items()),
+        )
+
+    async def _plan(self) -> Route:
+        if self._route is None:
+            overview = await asyncio.to_thread(self._look_up)
+            self._route = plan_route(overview, latency_s=self._latency_s, avoid=self._failed)
+        return self._route
+
+    async def _ask_block(self, request: ForwardRequest) -> tuple[ForwardReply, Hop]:
+        """Ask holders of one block until one answers, looking for new ones once."""
+        has_looked_again = False
+        while True:
+            try:
+                route = await self._plan()
+            except NoRouteError as exc:
+                if not self._failed:
+                    raise
+                raise ChainError(f"{exc} (failed just now: {self._failures()})") from exc
+            candidates = [
+                lease for lease in route.holders[request.block] if lease.peer_id not in self._failed
+            ]
+            if not candidates:
+                if has_looked_again:
+                    raise ChainError(
+                        f"every holder of block {request.block} failed: {self._failures()}"
+                    )
+                has_looked_again = True
+                self._route = None
+                continue
+            peer_id = candidates[0].peer_id
+            started_s = time.perf_counter()
+            try:
+                reply = await self._client.forward(peer_id, request, timeout_s=READ_TIMEOUT_S)
+            except (PeerError, ProtocolError) as exc:
+                self._failed[peer_id] = str(exc)
+                continue
+            elapsed_s = time.perf_counter() - started_s
+            self._latency_s[peer_id] = elapsed_s
+            hop = Hop(
+                block=request.block,
+                peer_id=peer_id,
+                round_index=reply.round_index,
+                total_ms=1000 * elapsed_s,
+                compute_ms=reply.compute_ms,
+            )
+            return reply, hop
+
+    def _failures(self) -> str:
+        return "; ".join(f"…{peer[-6:]} {why}" for peer, why in self._failed.items())

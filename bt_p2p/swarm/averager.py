@@ -1,0 +1,231 @@
+"""The `GroupAverager` port over hivemind's `DecentralizedAverager`.
+
+hivemind reports success after a partial all-reduce, and leaves its tensors half changed. So the
+tensors it works on are buffers of their own, and its child refuses a round in which any part of any
+member was missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import hivemind
+import torch
+from hivemind.averaging.allreduce import AllReduceRunner, AveragingMode
+from hivemind.averaging.averager import DecentralizedAverager
+from hivemind.averaging.control import StepControl
+from hivemind.averaging.group_info import GroupInfo
+from hivemind.averaging.partition import AllreduceException
+from hivemind.compression import CompressionBase, Float16Compression, NoCompression
+from hivemind.utils import get_dht_time
+from torch import Tensor
+
+from bt_p2p.averaging.averager import GroupAverage, PartnerReport
+from bt_p2p.averaging.schedule import average_timeout_s, matchmaking_s
+from bt_p2p.errors import (
+    AveragingError,
+    GroupNotFormedError,
+    ProtocolError,
+    RoundFailedError,
+    SwarmError,
+)
+from bt_p2p.protocol import wire
+from bt_p2p.protocol.keys import averaging_prefix
+from bt_p2p.protocol.limits import LATE_PARTNER_S, START_TIMEOUT_S, STOP_TIMEOUT_S
+from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.swarm.children import live_with_parent
+
+logger = logging.getLogger(__name__)
+
+_MAX_REPORT_SIZE_BYTES = 256
+_COMPRESSIONS: dict[str, type[CompressionBase]] = {
+    "none": NoCompression,
+    "float16": Float16Compression,
+}
+
+
+class _CompleteAverager(DecentralizedAverager):
+    """A `DecentralizedAverager` whose steps fail when the average is not complete."""
+
+    def run(self) -> None:
+        """Runs in the child."""
+        live_with_parent()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        super().run()
+
+    async def _run_allreduce_inplace_(
+        self,
+        tensors: Sequence[Tensor],
+        group_info: GroupInfo,
+        group_id: bytes | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """As in hivemind 1.1.12, but it keeps the runner to see afterwards who failed."""
+        group_id = group_info.group_id if group_id is None else group_id
+        runner = AllReduceRunner(
+            p2p=self._p2p,
+            servicer_type=type(self),
+            prefix=self.prefix,
+            tensors=tensors,
+            group_id=group_id,
+            ordered_peer_ids=group_info.peer_ids,
+            **kwargs,
+        )
+        if runner.modes[group_info.peer_ids.index(self.peer_id)] == AveragingMode.AUX:
+            raise AllreduceException("auxiliary members are not used")
+        self._running_groups[group_id].set_result(runner)
+        updates = [update async for update in runner]
+        if runner.tensor_part_container.failed_size:
+            raise AllreduceException("a member did not return its share of the average")
+        if runner.banned_senders:
+            lost = ", ".join(f"…{str(peer)[-6:]}" for peer in runner.banned_senders)
+            raise AllreduceException(f"lost {lost} before its weights were complete")
+        for tensor, update in zip(tensors, updates, strict=True):
+            tensor.add_(update)
+
+
+class HivemindAverager:
+    """Averages one block with its other replicas; see `averaging.averager.GroupAverager`."""
+
+    def __init__(
+        self,
+        dht: hivemind.DHT,
+        manifest: RunManifest,
+        block: int,
+        shapes: Mapping[str, Sequence[int]],
+    ) -> None:
+        """Fork the averager's process; call in the main thread, before CUDA and other threads.
+
+        Args:
+            dht: a started DHT.
+            manifest: the run.
+            block: which block.
+            shapes: shape of every weight by name; all replicas have the same.
+
+        Raises:
+            SwarmError: the process does not start.
+        """
+        self._buffers = {name: torch.zeros(tuple(shape)) for name, shape in shapes.items()}
+        size_bytes = sum(
+            buffer.numel() * buffer.element_size() for buffer in self._buffers.values()
+        )
+        search_s = matchmaking_s(manifest.rounds.round_s)
+        timeout_s = average_timeout_s(size_bytes, num_replicas=2)
+        self._averager = _CompleteAverager(
+            list(self._buffers.values()),
+            dht,
+            start=False,
+            prefix=averaging_prefix(manifest.run_id, block),
+            min_matchmaking_time=search_s,
+            request_timeout=search_s / 2,
+            compression=_COMPRESSIONS[manifest.rounds.compression](),
+            allow_state_sharing=False,
+            next_chunk_timeout=timeout_s / 4,
+            sender_timeout=timeout_s / 4,
+            reducer_timeout=timeout_s / 2,
+            allreduce_timeout=timeout_s,
+            shutdown_timeout=STOP_TIMEOUT_S / 4,
+        )
+        handler = signal.getsignal(signal.SIGINT)
+        try:
+            self._averager.run_in_background(await_ready=True, timeout=START_TIMEOUT_S)
+        except TimeoutError as exc:
+            self._averager.kill()
+            raise SwarmError(
+                f"the averaging process does not start within {START_TIMEOUT_S:g} s"
+            ) from exc
+        finally:
+            signal.signal(signal.SIGINT, handler)  # hivemind leaves it ignored
+
+    def begin(self, report: PartnerReport, *, ends_at_s: float) -> HivemindPendingAverage:
+        """Start looking for a group that averages at a moment.
+
+        Raises:
+            SwarmError: the averager's process is gone.
+        """
+        if not self._averager.is_alive():
+            raise SwarmError("the averaging process has ended; restart the node")
+        control: StepControl = self._averager.step(
+            gather=wire.pack({"round": report.round_index}),
+            scheduled_time=ends_at_s,
+            timeout=max(0.0, ends_at_s - get_dht_time()) + LATE_PARTNER_S,
+            allow_retries=False,
+            require_trigger=True,
+            wait=False,
+        )
+        return HivemindPendingAverage(self._averager, self._buffers, control)
+
+    def stop(self) -> None:
+        """End the averager's process; idempotent."""
+        if self._averager.is_alive():
+            with contextlib.suppress(OSError, ValueError):  # its pipe is closed already
+                self._averager.shutdown()
+            if self._averager.is_alive():
+                self._averager.kill()
+                self._averager.join(1)
+
+
+class HivemindPendingAverage:
+    """One step of hivemind's averager; see `averaging.averager.PendingAverage`."""
+
+    def __init__(
+        self, averager: _CompleteAverager, buffers: dict[str, Tensor], control: StepControl
+    ) -> None:
+        """Use `HivemindAverager.begin`."""
+        self._averager = averager
+        self._buffers = buffers
+        self._control = control
+
+    def finish(
+        self, weights: Mapping[str, Tensor], *, num_samples: int, timeout_s: float
+    ) -> GroupAverage:
+        """Bring the weights, wait for the group, and return its average."""
+        with self._averager.get_tensors():
+            for name, buffer in self._buffers.items():
+                buffer.copy_(weights[name])
+        self._control.weight = float(max(1, num_samples))
+        self._control.allow_allreduce()
+        try:
+            gathered = self._control.result(timeout_s)
+        except TimeoutError as exc:
+            self.cancel()
+            raise RoundFailedError(f"the average took over {timeout_s:.0f} s") from exc
+        except Exception as exc:  # hivemind raises many kinds here
+            raise _averaging_error(exc) from exc
+        with self._averager.get_tensors():
+            averaged = {name: buffer.clone() for name, buffer in self._buffers.items()}
+        return GroupAverage(weights=averaged, partners=self._read_reports(gathered))
+
+    def cancel(self) -> None:
+        """Give up the round."""
+        if not self._control.done():
+            self._control.cancel()
+
+    def _read_reports(self, gathered: Mapping[Any, Any]) -> dict[str, PartnerReport]:
+        own_id = str(self._averager.peer_id)
+        reports: dict[str, PartnerReport] = {}
+        for peer_id, data in gathered.items():
+            if str(peer_id) == own_id:
+                continue
+            try:
+                if not isinstance(data, bytes):
+                    raise RoundFailedError(f"replica …{str(peer_id)[-6:]} sent no report")
+                fields = wire.unpack_map(data, max_size_bytes=_MAX_REPORT_SIZE_BYTES)
+            except ProtocolError as exc:
+                raise RoundFailedError(f"replica …{str(peer_id)[-6:]}: {exc}") from exc
+            round_index = fields.get("round")
+            if not isinstance(round_index, int) or not 0 <= round_index < 2**40:
+                raise RoundFailedError(f"replica …{str(peer_id)[-6:]} sent round {round_index!r}")
+            reports[str(peer_id)] = PartnerReport(round_index=round_index)
+        return reports
+
+
+def _averaging_error(error: BaseException) -> AveragingError:
+    text = str(error).strip().removeprefix("Unable to run All-Reduce:").strip()
+    if "could not find a group" in text:
+        return GroupNotFormedError("no other replica was there in time")
+    return RoundFailedError(text or "a member was too slow or went away")

@@ -1,0 +1,72 @@
+"""Frames on a binary stream between two peers: a small msgpack header and a raw body.
+
+    u32 header size | u64 body size | header: msgpack map | body: bytes      (little endian)
+
+Sizes are capped before anything is read. Every read and write has a deadline, since libp2p does not
+tell a lost connection from a slow one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from bt_p2p.errors import WireFormatError
+from bt_p2p.protocol import wire
+from bt_p2p.protocol.limits import MAX_FRAME_BODY_SIZE_BYTES, MAX_FRAME_HEADER_SIZE_BYTES
+
+_SIZES = struct.Struct("<IQ")
+_WRITE_CHUNK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+    """One message."""
+
+    header: dict[str, Any]
+    body: bytes = b""
+
+
+async def write_frame(writer: asyncio.StreamWriter, frame: Frame, *, timeout_s: float) -> None:
+    """Send one frame and wait until it is on its way.
+
+    Raises:
+        TimeoutError: the other side does not take it.
+        OSError: the connection is gone.
+    """
+    header = wire.pack(frame.header)
+    body = memoryview(frame.body)
+    async with asyncio.timeout(timeout_s):
+        writer.write(_SIZES.pack(len(header), len(body)) + header)
+        for offset in range(0, len(body), _WRITE_CHUNK_BYTES):
+            writer.write(body[offset : offset + _WRITE_CHUNK_BYTES])
+            await writer.drain()
+        await writer.drain()
+
+
+async def read_frame(
+    reader: asyncio.StreamReader,
+    *,
+    timeout_s: float,
+    max_body_size_bytes: int = MAX_FRAME_BODY_SIZE_BYTES,
+) -> Frame:
+    """Receive one frame.
+
+    Raises:
+        TimeoutError: it is not complete in time.
+        asyncio.IncompleteReadError: the stream ended before or within it.
+        WireFormatError: over a cap, or its header is malformed.
+    """
+    async with asyncio.timeout(timeout_s):
+        header_size, body_size = _SIZES.unpack(await reader.readexactly(_SIZES.size))
+        if header_size > MAX_FRAME_HEADER_SIZE_BYTES:
+            raise WireFormatError(f"frame header of {header_size} bytes is over the cap")
+        if body_size > max_body_size_bytes:
+            raise WireFormatError(f"frame body of {body_size} bytes is over the cap")
+        header = wire.unpack_map(
+            await reader.readexactly(header_size), max_size_bytes=MAX_FRAME_HEADER_SIZE_BYTES
+        )
+        body = await reader.readexactly(body_size)
+    return Frame(header=header, body=body)

@@ -1,0 +1,1 @@
+"""The program `bt-node`: a volunteer lends a computer to a swarm."""

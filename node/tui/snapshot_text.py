@@ -1,0 +1,204 @@
+"""The snapshot: the same facts as the dashboard once, as plain text or as a JSON document."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from bt_p2p.protocol.lease import Lease
+from bt_p2p.protocol.overview import BlockOverview, SwarmOverview
+from node.snapshot import NodeSnapshot
+from node.tui.block_table import COLUMNS, block_rows
+from node.tui.canvas import Canvas
+from node.tui.format import plain
+from node.tui.panels import node_rows
+from node.tui.words import (
+    invalid_words,
+    joining_words,
+    model_words,
+    stall_words,
+    swarm_words,
+    uncovered_words,
+)
+
+_LABEL_WIDTH = 9
+
+
+def status_text(
+    overview: SwarmOverview | None,
+    snapshot: NodeSnapshot | None,
+    now_s: float,
+    width: int,
+    *,
+    ascii_only: bool = False,
+    initial_peers: Sequence[str] = (),
+) -> str:
+    """Everything in lines of plain text, for pipes and files; no escapes, nothing cut.
+
+    Args:
+        overview: None if the swarm did not answer.
+        snapshot: None unless a node runs on this machine.
+        now_s: DHT time, to which ages refer.
+        width: columns for the curve of the loss; lines are as long as their content.
+        ascii_only: use ASCII only.
+        initial_peers: addresses for the commands shown.
+
+    Returns:
+        Lines, each ended by a newline.
+    """
+    lines: list[str] = []
+    if overview is not None:
+        manifest = overview.manifest
+        lines += [
+            f"run {manifest.run_id}, {manifest.objective.name} objective",
+            swarm_words(overview),
+            model_words(manifest),
+        ]
+        lines += filter(None, [joining_words(overview), invalid_words(overview)])
+    lines += [f"warning: {text}" for text in _warnings(overview, snapshot, now_s, initial_peers)]
+    if overview is not None:
+        mine = snapshot.peer_id if snapshot is not None else None
+        lines += ["", *_table(overview.blocks, mine, now_s), "loss in nats per byte"]
+    if snapshot is not None:
+        if lines:
+            lines.append("")
+        lines += _node_lines(snapshot, now_s, width, ascii_only)
+    clean = (plain(line, ascii_only=ascii_only).rstrip() for line in lines)
+    return "".join(f"{line}\n" for line in clean)
+
+
+def status_document(
+    overview: SwarmOverview | None, snapshot: NodeSnapshot | None, now_s: float
+) -> dict[str, object]:
+    """Everything as one JSON document; docs/reference/status-json.md describes it.
+
+    Numbers are finite and strings are as their authors wrote them.
+
+    Args:
+        overview: None if the swarm did not answer.
+        snapshot: None unless a node runs on this machine.
+        now_s: DHT time, to which ages refer.
+    """
+    manifest = overview.manifest if overview is not None else None
+    return {
+        "run_id": manifest.run_id if manifest is not None else None,
+        "name": manifest.name if manifest is not None else None,
+        "objective": manifest.objective.name if manifest is not None else None,
+        "num_blocks": manifest.model.num_blocks if manifest is not None else None,
+        "peers": overview.num_peers if overview is not None else None,
+        "uncovered": list(overview.uncovered) if overview is not None else [],
+        "invalid_records": overview.num_invalid_records if overview is not None else 0,
+        "joining": [_holder_document(lease, now_s) for lease in overview.joining]
+        if overview is not None
+        else [],
+        "blocks": [
+            {
+                "block": block.index,
+                "round": block.round_index,
+                "loss_nats_per_byte": _finite(block.loss),
+                "bytes_per_s": block.bytes_per_s,
+                "holders": [_holder_document(lease, now_s) for lease in block.holders],
+            }
+            for block in (overview.blocks if overview is not None else ())
+        ],
+        "node": _node_document(snapshot, now_s) if snapshot is not None else None,
+        "taken_at_s": overview.taken_at_s if overview is not None else now_s,
+    }
+
+
+def _warnings(
+    overview: SwarmOverview | None,
+    snapshot: NodeSnapshot | None,
+    now_s: float,
+    initial_peers: Sequence[str],
+) -> list[str]:
+    warnings: list[str] = []
+    if overview is None:
+        warnings.append("no answer from the swarm")
+    elif overview.uncovered:
+        warnings.append(uncovered_words(overview, initial_peers))
+    if snapshot is not None:
+        warnings += [*filter(None, [stall_words(snapshot, now_s=now_s)]), *snapshot.warnings]
+    return warnings
+
+
+def _table(blocks: Sequence[BlockOverview], mine: str | None, now_s: float) -> list[str]:
+    """All holders of all blocks, in columns as wide as their content."""
+    rows = [[column.title for column in COLUMNS]]
+    for block in blocks:
+        rows += [
+            [row[column.title].plain if column.title in row else "" for column in COLUMNS]
+            for row in block_rows(block, mine=mine, now_s=now_s)
+        ]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if column.is_number else cell.ljust(width)
+            for column, cell, width in zip(COLUMNS, row, widths, strict=True)
+        )
+        for row in rows
+    ]
+
+
+def _node_lines(snapshot: NodeSnapshot, now_s: float, width: int, ascii_only: bool) -> list[str]:
+    canvas = Canvas(width=max(width, 40), height=100, ascii_only=ascii_only)
+    lines = [f"this node {snapshot.peer_id} in run {snapshot.run_id}"]
+    for row in node_rows(snapshot, now_s=now_s, canvas=canvas, full_addresses=True):
+        label = "" if row.label is None else row.label.ljust(_LABEL_WIDTH)
+        lines.append(f"  {label}{row.value.plain}")
+    return lines
+
+
+def _holder_document(lease: Lease, now_s: float) -> dict[str, object]:
+    return {
+        "peer_id": lease.peer_id,
+        "state": lease.state,
+        "round": lease.round_index,
+        "loss": lease.loss,
+        "bytes_per_s": lease.bytes_per_s,
+        "partners": lease.partners,
+        "age_s": round(lease.age_s(now_s), 3),
+        "expires_in_s": round(max(0.0, lease.expires_at_s - now_s), 3),
+    }
+
+
+def _node_document(snapshot: NodeSnapshot, now_s: float) -> dict[str, object]:
+    return {
+        "peer_id": snapshot.peer_id,
+        "run_id": snapshot.run_id,
+        "block": snapshot.block,
+        "state": snapshot.state,
+        "round": snapshot.round_index,
+        "round_ends_in_s": _seconds_from(now_s, snapshot.round_ends_at_s),
+        "loss_nats_per_byte": _finite(snapshot.loss),
+        "loss_history": [_finite(loss) for loss in snapshot.loss_history],
+        "bytes_per_s": _finite(snapshot.bytes_per_s),
+        "steps": snapshot.steps,
+        "bytes_trained": snapshot.bytes_trained,
+        "rounds_averaged": snapshot.rounds_averaged,
+        "rounds_alone": snapshot.rounds_alone,
+        "rounds_failed": snapshot.rounds_failed,
+        "last_outcome": snapshot.last_outcome,
+        "last_average_age_s": _seconds_from(snapshot.last_average_at_s, now_s),
+        "last_partners": snapshot.last_partners,
+        "bytes_sent": snapshot.bytes_sent,
+        "requests_served": snapshot.requests_served,
+        "addresses": list(snapshot.addresses),
+        "warnings": list(snapshot.warnings),
+        "device": snapshot.device,
+        "state_dir": snapshot.state_dir,
+        "pid": snapshot.pid,
+        "started_at_s": _finite(snapshot.started_at_s),
+        "updated_at_s": _finite(snapshot.updated_at_s),
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """None for what JSON cannot say."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _seconds_from(start_s: float | None, end_s: float | None) -> float | None:
+    if start_s is None or end_s is None or not math.isfinite(end_s - start_s):
+        return None
+    return round(max(0.0, end_s - start_s), 3)

@@ -1,0 +1,171 @@
+"""Words: facts about the swarm and this node as sentences, the same wherever they are shown."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Sequence
+
+from bt_p2p.model.sizes import block_sizes
+from bt_p2p.protocol.lease import Lease
+from bt_p2p.protocol.limits import LEASE_RENEW_S
+from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.protocol.overview import SwarmOverview
+from node.snapshot import NodeSnapshot
+from node.tui.format import (
+    format_age,
+    format_count,
+    format_duration,
+    format_peer,
+    format_rate,
+    plain,
+    plural,
+)
+
+STALE_AGE_S = 2.5 * LEASE_RENEW_S
+"""A lease this old has missed two renewals: its peer is probably gone."""
+STALL_AGE_S = 30.0
+"""A running node writes its snapshot far more often than this."""
+
+_MAX_LISTED = 5
+
+
+def swarm_words(overview: SwarmOverview) -> str:
+    """Peers, coverage and speed: "4 peers, 3/4 blocks training, 12.3 kB/s"."""
+    num_blocks = len(overview.blocks)
+    speed = sum(block.bytes_per_s for block in overview.blocks)
+    return (
+        f"{plural(overview.num_peers, 'peer')}, "
+        f"{num_blocks - len(overview.uncovered)}/{num_blocks} blocks training, "
+        f"{format_rate(speed)}"
+    )
+
+
+def model_words(manifest: RunManifest) -> str:
+    """The size of the model in one line."""
+    model = manifest.model
+    sizes = block_sizes(model, manifest.objective, batch_size=manifest.optimizer.batch_size)
+    return (
+        f"{format_count(model.num_blocks * sizes.num_parameters)} parameters in "
+        f"{plural(model.num_blocks, 'block')} x {plural(model.layers_per_block, 'layer')}, "
+        f"width {model.d_model}, context {format_count(model.context)} bytes"
+    )
+
+
+def uncovered_words(
+    overview: SwarmOverview, initial_peers: Sequence[str] = (), *, max_width: int | None = None
+) -> str:
+    """Which blocks nobody holds, the command that helps, and what goes on meanwhile.
+
+    Args:
+        overview: with at least one uncovered block.
+        initial_peers: addresses for the command.
+        max_width: the addresses are left out if the text would be longer.
+    """
+    missing = overview.uncovered
+    nobody = len(missing) == len(overview.blocks)
+    listed = _listed([str(index) for index in missing])
+    if nobody:
+        what, flags, end = "no block has a holder", "", "starts training"
+    elif len(missing) == 1:
+        what, flags, end = f"block {listed} has no holder", f" --block {missing[0]}", "serves it"
+    else:
+        what = f"blocks {listed} have no holder"
+        flags, end = f" --block {missing[0]}", f"serves block {missing[0]}"
+    rest = "" if nobody else "; covered blocks go on training"
+
+    def sentence(peers: str) -> str:
+        return f"{what}: bt-node join{flags} --initial-peers {peers} {end}{rest}"
+
+    if initial_peers:
+        full = sentence(" ".join(plain(peer) for peer in initial_peers))
+        if max_width is None or len(full) <= max_width:
+            return full
+    return sentence("...")
+
+
+def joining_words(overview: SwarmOverview, *, ascii_only: bool = False) -> str:
+    """Who is choosing a block; empty if nobody is."""
+    if not overview.joining:
+        return ""
+    ids = [format_peer(lease.peer_id, ascii_only=ascii_only) for lease in overview.joining]
+    return f"joining: {_listed(ids, last_word=', ')}"
+
+
+def invalid_words(overview: SwarmOverview) -> str:
+    """How many records were refused; empty if none were."""
+    num_invalid = overview.num_invalid_records
+    return f"{plural(num_invalid, 'invalid record')} ignored" if num_invalid else ""
+
+
+def stall_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
+    """That the node on this machine lives but has fallen silent; empty if it has not."""
+    silence_s = now_s - snapshot.updated_at_s
+    if not snapshot.updated_at_s or silence_s <= STALL_AGE_S:
+        return ""
+    return (
+        f"the node on this machine (process {snapshot.pid}) has reported nothing for "
+        f"{format_duration(silence_s)}; if it stays silent, stop it and start it again"
+    )
+
+
+def address_words(address: str, *, full: bool = False, ascii_only: bool = False) -> str:
+    """An address, its peer id shortened unless `full`, and whether other machines can use it."""
+    shown = plain(address, ascii_only=ascii_only)
+    host, _, peer_id = shown.partition("/p2p/")
+    if peer_id and not full:
+        shown = f"{host}/p2p/{format_peer(peer_id, ascii_only=ascii_only)}"
+    return f"{shown}  this machine only" if is_loopback(address) else shown
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a multiaddr only leads to the machine it came from."""
+    parts = address.split("/")
+    host = parts[2] if len(parts) > 2 else ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_stale(lease: Lease, *, now_s: float) -> bool:
+    """Whether a lease should have been renewed by now."""
+    return lease.age_s(now_s) > STALE_AGE_S
+
+
+def last_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
+    """How the last round ended, and when this node last averaged with anybody."""
+    age = format_age(snapshot.last_average_at_s, now_s=now_s)
+    outcome = snapshot.last_outcome
+    if not outcome:
+        return "no round finished yet"
+    if snapshot.last_average_at_s is None:
+        return f"{outcome}; never averaged yet"
+    if outcome.startswith("averaged"):
+        return f"{outcome}, {age}"
+    partners = plural(snapshot.last_partners, "partner")
+    return f"{outcome}; last average {age} with {partners}"
+
+
+def block_words(snapshot: NodeSnapshot) -> str:
+    """Which block this node has."""
+    return "no block yet" if snapshot.block is None else f"block {snapshot.block}"
+
+
+def round_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
+    """The current round and the time to its end."""
+    ends_at_s = snapshot.round_ends_at_s
+    if ends_at_s is None or not math.isfinite(ends_at_s):
+        return f"round {snapshot.round_index}"
+    if ends_at_s <= now_s:
+        return f"round {snapshot.round_index} is ending"
+    return f"round {snapshot.round_index} ends in {format_duration(ends_at_s - now_s)}"
+
+
+def _listed(items: Sequence[str], *, last_word: str = " and ") -> str:
+    """A few items in words: "1, 2 and 5", "1, 2, 3, 4, 5 and 12 more"."""
+    if len(items) > _MAX_LISTED + 1:
+        items = [*items[:_MAX_LISTED], f"{format_count(len(items) - _MAX_LISTED)} more"]
+    return last_word.join([*filter(None, [", ".join(items[:-1])]), items[-1]])
