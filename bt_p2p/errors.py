@@ -3,6 +3,7 @@
     BtError
     |-- ConfigError (ValueError)      a flag, file or manifest is wrong; exit code 2
     |-- CheckpointError               a checkpoint cannot be read or written
+    |-- TrainingError                 local steps are not finite, one after another
     |-- ProtocolError                 bytes from a peer break the protocol
     |   |-- WireFormatError           malformed, too large, or of unknown shape
     |   `-- RecordRejectedError       well formed, but expired, unsigned or out of range
@@ -49,6 +50,10 @@ class ConfigError(BtError, ValueError):
 
 class CheckpointError(BtError):
     """A checkpoint cannot be read or written."""
+
+
+class TrainingError(BtError):
+    """Local steps are not finite, one after another."""
 
 
 class ProtocolError(BtError):

@@ -1,1 +1,9 @@
-"""The program `bt-node`: a volunteer lends a computer to a swarm."""
+"""The `bt-node` program.
+
+- `cli`, `commands`: the command line; `exit_codes`, `stop`: how it ends
+- `join`: a volunteer, composed of `rounds`, `keeper`, `sync` and `record`
+- `client`: a visit to a swarm, for `status`, `generate` and `eval`
+- `state_dir`, `snapshot`, `manifests`, `resources`: files and machine
+- `tui`: what people see
+- `demo`: a whole swarm on one machine
+"""

@@ -37,3 +37,12 @@ def average_timeout_s(size_bytes: int, num_replicas: int) -> float:
     Every member sends and receives about twice its weights, whatever the size of the group.
     """
     return 5.0 + 2 * min(num_replicas, 2) * size_bytes / MIN_TRANSFER_RATE_BPS
+
+
+def payload_size_bytes(size_bytes: int, group_size: int) -> int:
+    """Bytes of weights each member sends in one all-reduce, protocol overhead left out.
+
+    Every member reduces 1/n of the vector: it sends the other shares to their reducers, and its
+    own averaged share to everybody else.
+    """
+    return 2 * size_bytes * (group_size - 1) // group_size

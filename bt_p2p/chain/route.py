@@ -53,7 +53,11 @@ def plan_route(
 
     holders = []
     for block in overview.blocks:
-        usable = [lease for lease in block.holders if lease.peer_id not in avoid]
+        usable = [
+            lease
+            for lease in block.holders
+            if lease.state == "training" and lease.peer_id not in avoid
+        ]
         newest = max((lease.round_index for lease in usable), default=0)
         holders.append(tuple(sorted(usable, key=lambda lease: rank(lease, newest))))
     missing = [index for index, of_block in enumerate(holders) if not of_block]

@@ -48,6 +48,11 @@ class LocalBlockService:
             self._round_index = round_index
             self._encoded = None
 
+    def served_weights(self) -> dict[str, Tensor]:
+        """Copies of the weights of the last round."""
+        with self._lock:
+            return {name: value.detach().clone() for name, value in self._block.named_parameters()}
+
     async def forward(self, request: ForwardRequest) -> ForwardReply:
         """Compute on a worker thread; the loop goes on."""
         self._check_run(request.run_id, request.block)

@@ -46,7 +46,7 @@ class Traversal:
     """Peers that were asked in vain, as "peer: reason"."""
 
     @property
-    def log_probs_NPV(self) -> Tensor:
+    def log_probs_NPV(self) -> Tensor:  # noqa: N802 - carries its shape
         """The model's distribution: the blocks' log-probabilities composed."""
         return compose(self.per_block_log_probs)
 

@@ -49,13 +49,18 @@ _MAX_ERROR_CHARS = 300
 
 
 class HivemindBlockServer:
-    """Answers strangers from a `BlockService`; at most `MAX_CONCURRENT_STREAMS` at once."""
+    """Answers strangers from a `BlockService`; at most `MAX_CONCURRENT_STREAMS` at once.
+
+    Attributes:
+        bytes_sent: bodies of all answers so far.
+    """
 
     def __init__(self, p2p: P2P, service: BlockService) -> None:
         """Wrap; nothing is served before `start`."""
         self._p2p = p2p
         self._service = service
         self._num_streams = 0
+        self.bytes_sent = 0
 
     async def start(self) -> None:
         """Begin to answer; call on the loop that owns the p2p connection."""
@@ -89,7 +94,9 @@ class HivemindBlockServer:
             operation = request.header.get("op")
             if operation == "forward":
                 reply = await self._service.forward(decode_request(request))
-                await write_frame(writer, encode_reply(reply), timeout_s=READ_TIMEOUT_S)
+                frame = encode_reply(reply)
+                await write_frame(writer, frame, timeout_s=READ_TIMEOUT_S)
+                self.bytes_sent += len(frame.body)
             elif operation == "weights":
                 await self._send_weights(request, writer)
             else:
@@ -115,6 +122,7 @@ class HivemindBlockServer:
         for offset in range(0, len(reply.data), _WEIGHTS_CHUNK_BYTES):
             chunk = reply.data[offset : offset + _WEIGHTS_CHUNK_BYTES]
             await write_frame(writer, Frame(header={}, body=chunk), timeout_s=READ_TIMEOUT_S)
+            self.bytes_sent += len(chunk)
 
     async def _refuse(self, writer: asyncio.StreamWriter, reason: str) -> None:
         header = {"ok": False, "error": reason[:_MAX_ERROR_CHARS]}

@@ -6,6 +6,7 @@ Two hivemind peers share a busy port silently (SO_REUSEPORT), and joins then rea
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 
 import psutil
@@ -38,6 +39,22 @@ def check_port_is_free(host: str, port: int) -> None:
             raise ConfigError(
                 f"port {port} {reason}; choose another with --port, or --port 0 for any free one"
             ) from exc
+
+
+def listen_address(host: str, port: int) -> str:
+    """The multiaddr that listens on an IP address and a port.
+
+    Raises:
+        ConfigError: the host is not an IP address.
+    """
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError as exc:
+        raise ConfigError(
+            f"host {host!r} is not an IP address to listen on; use 0.0.0.0 for all, or 127.0.0.1 "
+            f"for this machine only"
+        ) from exc
+    return f"/ip{version}/{host}/tcp/{port}"
 
 
 def _owner_of(port: int) -> str:

@@ -103,6 +103,28 @@ def healthy_leases() -> list[Lease]:
     ]
 
 
+class SetClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        """Start at the moment of the drawings."""
+        self.passed_s = 0.0
+
+    def now_s(self) -> float:
+        """Wall-clock seconds."""
+        return NOW_S + self.passed_s
+
+    def monotonic_s(self) -> float:
+        """Seconds since the start."""
+        return self.passed_s
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    """A clock that a test moves."""
+    return SetClock()
+
+
 @pytest.fixture
 def now_s() -> float:
     """The moment at which everything is looked at."""

@@ -1,0 +1,60 @@
+"""How both programs end: one line for an error, the right exit code, a traceback only on demand."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+import click
+import typer
+
+from bt_p2p.errors import BtError, ConfigError
+from node import exit_codes
+from node.log_setup import is_debugging
+
+
+def run_app(app: typer.Typer, program: str) -> int:
+    """Run a command line and return its exit code."""
+    return guard(lambda: app(standalone_mode=False, prog_name=program), program)
+
+
+def guard(action: Callable[[], object], program: str) -> int:
+    """Run an action and turn whatever it raises into an exit code and one line on stderr."""
+    try:
+        result = action()
+    except click.ClickException as exc:
+        exc.show()
+        return exc.exit_code
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        return exit_codes.INTERRUPTED
+    except ConfigError as exc:
+        return _fail(program, exc, exit_codes.USAGE)
+    except BtError as exc:
+        return _fail(program, exc, exit_codes.FAILED)
+    except BrokenPipeError:
+        # whoever read our output has gone; keep the interpreter from complaining at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.OK
+    except Exception as exc:  # noqa: BLE001 - the last border before the user
+        code = _fail(program, exc, exit_codes.FAILED)
+        if not is_debugging():
+            _say("this is a fault of the program; --debug shows where, please report it")
+        return code
+    return result if isinstance(result, int) else exit_codes.OK
+
+
+def _fail(program: str, error: Exception, code: int) -> int:
+    if is_debugging():
+        traceback.print_exception(error)
+    text = " ".join(str(error).split()) or type(error).__name__
+    if not isinstance(error, BtError):
+        text = f"{type(error).__name__}: {text}"
+    _say(f"{program}: error: {text}")
+    return code
+
+
+def _say(text: str) -> None:
+    encoding = sys.stderr.encoding or "utf-8"
+    sys.stderr.write(text.encode(encoding, errors="replace").decode(encoding) + "\n")

@@ -1,0 +1,106 @@
+"""`bt-node join`: arguments checked in milliseconds, then imports, then the node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bt_p2p.errors import ConfigError
+from bt_p2p.protocol.address import parse_peer_address, parse_peer_addresses
+from bt_p2p.protocol.identity import PeerIdentity
+from node.log_setup import set_up_logging
+from node.state_dir import StateDir
+from node.stop import StopRequest
+from node.tui.progress import JoinReporter
+from node.tui.terminal import can_redraw, make_console
+
+
+def join_swarm(
+    *,
+    initial_peers: Sequence[str],
+    run: str | None,
+    manifest: Path | None,
+    block: int | None,
+    data: Path | None,
+    host: str,
+    port: int,
+    announce: Sequence[str],
+    device: str,
+    threads: int | None,
+    max_rounds: int | None,
+    identity: Path | None,
+    state_path: Path,
+    plain: bool,
+    debug: bool,
+) -> int:
+    """Run a node until it is asked to stop; returns the exit code.
+
+    Raises:
+        ConfigError: an argument is wrong.
+        BtError: the node cannot go on.
+    """
+    state = StateDir(state_path)
+    addresses = parse_peer_addresses(initial_peers)
+    _check_early(state, identity, data, manifest, block)
+    for address in announce:
+        _check_announced(address)
+    state.create()
+    set_up_logging(is_debugging=debug, log_path=state.log_path)
+    stop = StopRequest()
+    stop.listen()
+    console = make_console(stderr=True)
+    with JoinReporter(console, live=can_redraw(console) and not plain) as reporter:
+        reporter.line("starting (loading torch and hivemind takes a few seconds)")
+        import torch
+
+        from node.join import JoinOptions, run_node
+
+        if threads is not None:
+            torch.set_num_threads(threads)
+        run_node(
+            JoinOptions(
+                initial_peers=tuple(addresses),
+                state_dir=state,
+                identity_path=identity,
+                manifest_path=manifest,
+                run=run,
+                block=block,
+                data=data,
+                host=host,
+                port=port,
+                announce=tuple(announce),
+                device=device,
+                max_rounds=max_rounds,
+            ),
+            reporter,
+            stop,
+        )
+    return stop.exit_code
+
+
+def _check_early(
+    state: StateDir,
+    identity: Path | None,
+    data: Path | None,
+    manifest: Path | None,
+    block: int | None,
+) -> None:
+    """Whatever can be told wrong before torch is loaded."""
+    identity_path = identity or state.identity_path
+    if identity_path.exists():
+        PeerIdentity.load(identity_path)
+    if data is not None and not data.exists():
+        raise ConfigError(f"data {data} does not exist; check the path")
+    if manifest is not None and not manifest.exists():
+        raise ConfigError(f"manifest {manifest} does not exist; make one with: bt-node init")
+    if block is not None and block < 0:
+        raise ConfigError(f"block {block} is below 0")
+
+
+def _check_announced(address: str) -> None:
+    """Announced addresses have no peer id yet; check them with a stand-in."""
+    stand_in = "/p2p/12D3KooWCtcgQySagj3N4MLdcC1hYb8M7DjjkfTC6qwJmeYH91Gp"
+    try:
+        parse_peer_address(address.rstrip("/") + stand_in)
+    except ConfigError as exc:
+        raise ConfigError(str(exc).replace(stand_in, "")) from exc

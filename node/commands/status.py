@@ -1,0 +1,76 @@
+"""`bt-node status`: a live dashboard on a terminal, one plain snapshot elsewhere."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from bt_p2p.clock import SystemClock
+from bt_p2p.protocol.overview import SwarmOverview
+from node.log_setup import set_up_logging
+from node.snapshot import NodeSnapshot, read_snapshot
+from node.state_dir import StateDir
+from node.tui.dashboard import run_dashboard
+from node.tui.snapshot_text import status_document, status_text
+from node.tui.terminal import can_redraw, is_ascii, make_console
+
+
+def show_status(
+    *,
+    initial_peers: Sequence[str],
+    run: str | None,
+    once: bool,
+    as_json: bool,
+    state_path: Path,
+    debug: bool,
+) -> None:
+    """Show the swarm.
+
+    Raises:
+        ConfigError: there is nobody to ask, or it is not clear which run is meant.
+        BootstrapError: nobody answers.
+    """
+    set_up_logging(is_debugging=debug)
+    state = StateDir(state_path)
+    console = make_console()
+    is_live = can_redraw(console) and not once and not as_json
+    errors = make_console(stderr=True)
+    with errors.status("asking the swarm (loading hivemind takes a few seconds) …"):
+        from node.client import entry_points, visit
+
+        addresses = entry_points(initial_peers, state)
+        here = read_snapshot(state.path)
+        visiting = visit(addresses, run=run, run_here=here.run_id if here else None)
+        found = visiting.__enter__()
+    try:
+        commands_peers = [address.text for address in addresses[:1]]
+
+        def poll() -> tuple[SwarmOverview | None, NodeSnapshot | None]:
+            return found.overview(), read_snapshot(state.path)
+
+        if is_live:
+            stop = threading.Event()
+            signal.signal(signal.SIGTERM, lambda *_: stop.set())
+            run_dashboard(poll, console=console, stop=stop, initial_peers=commands_peers)
+            return
+        overview, snapshot = poll()
+        now_s = SystemClock().now_s()
+        if as_json:
+            text = json.dumps(status_document(overview, snapshot, now_s)) + "\n"
+        else:
+            text = status_text(
+                overview,
+                snapshot,
+                now_s,
+                console.width,
+                ascii_only=is_ascii(sys.stdout),
+                initial_peers=commands_peers,
+            )
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    finally:
+        visiting.__exit__(None, None, None)

@@ -1,0 +1,79 @@
+"""What a running node knows of itself: written by its threads, read as whole snapshots."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+from bt_p2p.clock import Clock
+from node.snapshot import NodeSnapshot, write_snapshot
+
+logger = logging.getLogger(__name__)
+
+_WRITE_PERIOD_S = 1.0
+_MAX_LOSS_HISTORY = 60
+
+
+class NodeRecord:
+    """The current snapshot, kept in one file that `status` reads."""
+
+    def __init__(self, state_dir: Path, snapshot: NodeSnapshot, clock: Clock) -> None:
+        """Start from a first snapshot."""
+        self._state_dir = state_dir
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._snapshot = snapshot
+        self._written_at_s = float("-inf")
+        self._has_failed = False
+
+    @property
+    def snapshot(self) -> NodeSnapshot:
+        """The node at this moment."""
+        with self._lock:
+            return self._snapshot
+
+    def update(self, **changes: Any) -> NodeSnapshot:
+        """Change fields of the snapshot; the file follows at most once a second."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            changes["updated_at_s"] = self._clock.now_s()
+            self._snapshot = self._snapshot.model_copy(update=changes)
+            snapshot = self._snapshot
+            is_due = now_s - self._written_at_s >= _WRITE_PERIOD_S
+            if is_due:
+                self._written_at_s = now_s
+        if is_due:
+            self.write()
+        return snapshot
+
+    def add_loss(self, loss: float) -> None:
+        """Append the mean cross entropy of a finished round."""
+        with self._lock:
+            history = [*self._snapshot.loss_history, loss][-_MAX_LOSS_HISTORY:]
+            self._snapshot = self._snapshot.model_copy(update={"loss_history": history})
+
+    def warn(self, kind: str, text: str) -> None:
+        """Show a warning until `clear` is called with its kind."""
+        with self._lock:
+            others = [line for line in self._snapshot.warnings if not line.startswith(f"{kind}: ")]
+            self._snapshot = self._snapshot.model_copy(
+                update={"warnings": [*others, f"{kind}: {text}"]}
+            )
+
+    def clear(self, kind: str) -> None:
+        """Take a warning back."""
+        with self._lock:
+            others = [line for line in self._snapshot.warnings if not line.startswith(f"{kind}: ")]
+            self._snapshot = self._snapshot.model_copy(update={"warnings": others})
+
+    def write(self) -> None:
+        """Write the file now; a full disk is logged once and does not stop the node."""
+        try:
+            write_snapshot(self._state_dir, self.snapshot)
+            self._has_failed = False
+        except OSError as exc:
+            if not self._has_failed:
+                logger.warning("cannot write the node's snapshot in %s: %s", self._state_dir, exc)
+            self._has_failed = True

@@ -1,0 +1,200 @@
+"""One round after another: local steps, an average with the other replicas, adopt or keep.
+
+Nothing here stops the node for another peer's fault: a round that fails leaves the weights as they
+were, and says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bt_p2p.averaging.admission import is_finite, reason_to_refuse, round_after
+from bt_p2p.averaging.averager import GroupAverager, PartnerReport, PendingAverage
+from bt_p2p.averaging.schedule import (
+    average_timeout_s,
+    matchmaking_starts_s,
+    next_round_end_s,
+)
+from bt_p2p.clock import Clock
+from bt_p2p.errors import AveragingError, GroupNotFormedError, SwarmError, TrainingError
+from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.training.trainer import BlockTrainer
+from node.record import NodeRecord
+from node.stop import StopRequest
+
+logger = logging.getLogger(__name__)
+
+_MAX_BAD_STEPS_IN_A_ROW = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundResult:
+    """How a round ended."""
+
+    round_index: int
+    """Rounds the weights have now been through."""
+    loss: float
+    """Mean training cross entropy of the round, nats per byte; NaN without a good step."""
+    num_steps: int
+    partners: int
+    """Other replicas in the adopted average; 0 when there is none."""
+    outcome: str
+    """In plain words."""
+    is_failure: bool
+    """A group was expected, but its average was not adopted."""
+
+
+class RoundRunner:
+    """Runs rounds in the calling thread until a stop is requested."""
+
+    def __init__(
+        self,
+        manifest: RunManifest,
+        trainer: BlockTrainer,
+        averager: GroupAverager,
+        *,
+        count_partners: Callable[[], int],
+        record: NodeRecord,
+        stop: StopRequest,
+        clock: Clock,
+    ) -> None:
+        """Wire the parts together.
+
+        Args:
+            manifest: the run.
+            trainer: owns the block; its `round_index` is where to go on.
+            averager: finds the other replicas.
+            count_partners: how many other replicas of the block are live now; may raise SwarmError.
+            record: kept up to date while steps go on.
+            stop: looked at after each step.
+            clock: DHT time.
+        """
+        self._manifest = manifest
+        self._trainer = trainer
+        self._averager = averager
+        self._count_partners = count_partners
+        self._record = record
+        self._stop = stop
+        self._clock = clock
+        self._pending: PendingAverage | None = None
+        stop.on_request(self._cancel_pending)
+
+    def run_round(self) -> RoundResult | None:
+        """One round; None when a stop was requested before its end (nothing is lost by it).
+
+        Raises:
+            SwarmError: the averager's process is gone.
+            TrainingError: the local loss is not finite, step after step.
+        """
+        round_s = self._manifest.rounds.round_s
+        ends_at_s = next_round_end_s(self._clock.now_s(), round_s)
+        self._trainer.start_round(self._trainer.round_index)
+        self._record.update(
+            state="training", round_index=self._trainer.round_index, round_ends_at_s=ends_at_s
+        )
+        partners, loss = self._train_until(ends_at_s)
+        if self._stop.is_requested:
+            self._cancel_pending()
+            return None
+        return self._finish(partners, loss)
+
+    def _train_until(self, ends_at_s: float) -> tuple[int, float]:
+        """Local steps, and on the way the search for the group; returns partners and mean loss."""
+        search_at_s = matchmaking_starts_s(ends_at_s, self._manifest.rounds.round_s)
+        started_s = self._clock.monotonic_s()
+        total_nats, total_bytes, partners, bad_in_a_row = 0.0, 0, 0, 0
+        is_searching = False
+        before = self._record.snapshot
+        while self._clock.now_s() < ends_at_s and not self._stop.is_requested:
+            if not is_searching and self._clock.now_s() >= search_at_s:
+                is_searching = True
+                partners = self._begin_average(ends_at_s)
+            result = self._trainer.train_step()
+            if result.is_skipped:
+                bad_in_a_row += 1
+                if bad_in_a_row >= _MAX_BAD_STEPS_IN_A_ROW:
+                    self._cancel_pending()
+                    raise TrainingError(f"{bad_in_a_row} local steps in a row were not finite")
+                continue
+            bad_in_a_row = 0
+            total_nats += result.cross_entropy * result.num_bytes
+            total_bytes += result.num_bytes
+            elapsed_s = max(1e-9, self._clock.monotonic_s() - started_s)
+            self._record.update(
+                steps=self._trainer.total_steps,
+                loss=total_nats / total_bytes,
+                bytes_trained=before.bytes_trained + total_bytes,
+                bytes_per_s=total_bytes / elapsed_s,
+            )
+        return partners, total_nats / total_bytes if total_bytes else math.nan
+
+    def _begin_average(self, ends_at_s: float) -> int:
+        """Start looking for the group unless this replica is alone; how many others there are."""
+        try:
+            partners = self._count_partners()
+        except SwarmError as exc:
+            logger.warning("round %d goes on alone: %s", self._trainer.round_index, exc)
+            return 0
+        if partners:
+            report = PartnerReport(round_index=self._trainer.round_index)
+            self._pending = self._averager.begin(report, ends_at_s=ends_at_s)
+        return partners
+
+    def _finish(self, expected_partners: int, loss: float) -> RoundResult:
+        """Average and adopt, or keep one's own weights; either way the round counts."""
+        round_index = self._trainer.round_index
+        partners, outcome, is_failure = 0, "alone", False
+        pending = self._pending
+        if pending is not None:
+            self._record.update(state="averaging")
+            own = self._trainer.weights()
+            try:
+                partners, round_index = self._average(pending, own, expected_partners)
+                outcome = f"averaged with {partners} replica{'s' if partners != 1 else ''}"
+            except GroupNotFormedError as exc:
+                outcome, is_failure = f"alone: {exc}", True
+                round_index += 1
+            except AveragingError as exc:
+                outcome, is_failure = f"dropped: {exc}", True
+                round_index += 1
+            finally:
+                self._pending = None
+        else:
+            round_index += 1
+        self._trainer.round_index = round_index
+        return RoundResult(
+            round_index=round_index,
+            loss=loss,
+            num_steps=self._trainer.step_in_round,
+            partners=partners,
+            outcome=outcome,
+            is_failure=is_failure,
+        )
+
+    def _average(
+        self, pending: PendingAverage, own: dict[str, Tensor], expected_partners: int
+    ) -> tuple[int, int]:
+        if not is_finite(own):
+            pending.cancel()
+            raise AveragingError("own weights are not finite, so they were not sent")
+        size_bytes = sum(tensor.numel() * tensor.element_size() for tensor in own.values())
+        average = pending.finish(
+            own,
+            num_samples=self._trainer.samples_in_round,
+            timeout_s=average_timeout_s(size_bytes, expected_partners + 1),
+        )
+        reason = reason_to_refuse(average, own, round_index=self._trainer.round_index)
+        if reason:
+            raise AveragingError(reason)
+        self._trainer.load_weights(average.weights)
+        return len(average.partners), round_after(average, round_index=self._trainer.round_index)
+
+    def _cancel_pending(self) -> None:
+        pending = self._pending
+        if pending is not None:
+            pending.cancel()

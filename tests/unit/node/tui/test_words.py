@@ -1,0 +1,140 @@
+"""Facts as sentences."""
+
+from __future__ import annotations
+
+import pytest
+
+from node.tui.words import (
+    address_words,
+    invalid_words,
+    is_loopback,
+    is_stale,
+    joining_words,
+    last_words,
+    round_words,
+    stall_words,
+    swarm_words,
+    uncovered_words,
+)
+
+
+def test_uncovered_block_comes_with_its_remedy(swarm, lease):
+    """A hole names its block, the command that fills it, and that the rest goes on."""
+    overview = swarm([lease(1, 0), lease(2, 1)])
+    assert (
+        "block 2 has no holder: bt-node join --block 2 --initial-peers ... serves it; "
+        "covered blocks go on training"
+    ) == uncovered_words(overview)
+
+
+def test_several_uncovered_blocks_are_listed(swarm, lease):
+    """Many holes are listed up to a point."""
+    few = uncovered_words(swarm([lease(1, 0)], num_blocks=4))
+    many = uncovered_words(swarm([lease(1, 0)], num_blocks=20))
+    assert few.startswith("blocks 1, 2 and 3 have no holder: bt-node join --block 1 ")
+    assert many.startswith("blocks 1, 2, 3, 4, 5 and 14 more have no holder: ")
+
+
+def test_empty_swarm_asks_for_the_first_node(swarm):
+    """Where nobody holds anything, nothing goes on training."""
+    expected = "no block has a holder: bt-node join --initial-peers ... starts training"
+    assert expected == uncovered_words(swarm([]))
+
+
+def test_command_has_the_addresses_that_fit(swarm, lease):
+    """Known addresses are part of the command, unless the line gets too long."""
+    overview = swarm([lease(1, 0), lease(2, 1)])
+    peers = ["/ip4/203.0.113.7/tcp/31337/p2p/12D3KooWx"]
+    assert f"--initial-peers {peers[0]} serves it" in uncovered_words(overview, peers)
+    assert "--initial-peers ... serves it" in uncovered_words(overview, peers, max_width=120)
+
+
+def test_swarm_words_count_what_trains(swarm, lease):
+    """Peers, covered blocks and speed are counted."""
+    overview = swarm([lease(1, 0), lease(2, 0), lease(3, None)])
+    assert "3 peers, 1/3 blocks training, 6.4 kB/s" == swarm_words(overview)
+
+
+def test_joining_peers_are_named(swarm, lease):
+    """Peers that choose a block are listed; nobody is no words."""
+    assert "joining: …000001, …000002" == joining_words(swarm([lease(1, None), lease(2, None)]))
+    assert "" == joining_words(swarm([]))
+
+
+def test_invalid_records_are_counted(swarm):
+    """Refused records are mentioned if there are any."""
+    assert ["", "1 invalid record ignored", "3 invalid records ignored"] == [
+        invalid_words(swarm([], num_invalid=num)) for num in (0, 1, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"last_outcome": ""}, "no round finished yet"),
+        ({}, "averaged with 1 replica, 16 s ago"),
+        ({"last_outcome": "alone"}, "alone; last average 16 s ago with 1 partner"),
+        (
+            {"last_outcome": "alone", "last_average_at_s": None},
+            "alone; never averaged yet",
+        ),
+    ],
+)
+def test_last_outcome_says_when_it_counted(node, now_s, values, expected):
+    """The last round's outcome and the last average's age are told apart."""
+    assert expected == last_words(node(**values), now_s=now_s)
+
+
+@pytest.mark.parametrize(
+    ("ends_in_s", "expected"),
+    [
+        (None, "round 12"),
+        (14.0, "round 12 ends in 14 s"),
+        (-1.0, "round 12 is ending"),
+        (float("nan"), "round 12"),
+    ],
+)
+def test_round_counts_down(node, now_s, ends_in_s, expected):
+    """The time to the round's end is shown while it is ahead."""
+    ends_at_s = None if ends_in_s is None else now_s + ends_in_s
+    assert expected == round_words(node(round_ends_at_s=ends_at_s), now_s=now_s)
+
+
+def test_silent_node_is_reported(node, now_s):
+    """A process that lives but reports nothing is a warning; a fresh report is not."""
+    assert "" == stall_words(node(), now_s=now_s)
+    assert "" == stall_words(node(updated_at_s=0.0), now_s=now_s)
+    words = stall_words(node(updated_at_s=now_s - 60), now_s=now_s)
+    assert words.startswith("the node on this machine (process 1234) has reported nothing for 60 s")
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("/ip4/127.0.0.1/tcp/1", True),
+        ("/ip4/127.9.9.9/tcp/1", True),
+        ("/ip6/::1/tcp/1", True),
+        ("/dns4/localhost/tcp/1", True),
+        ("/ip4/192.168.1.5/tcp/1", False),
+        ("/dns4/example.org/tcp/1", False),
+        ("nonsense", False),
+        ("", False),
+    ],
+)
+def test_loopback_is_recognized(address, expected):
+    """Addresses that no other machine can dial are told from the rest."""
+    assert expected == is_loopback(address)
+
+
+def test_address_is_short_unless_asked():
+    """An address has a short peer id on screen, a full one where it may be copied."""
+    address = "/ip4/127.0.0.1/tcp/31337/p2p/12D3KooWabcdef"
+    assert [
+        "/ip4/127.0.0.1/tcp/31337/p2p/…abcdef  this machine only",
+        "/ip4/127.0.0.1/tcp/31337/p2p/12D3KooWabcdef  this machine only",
+    ] == [address_words(address, full=full) for full in (False, True)]
+
+
+def test_lease_is_stale_after_two_missed_renewals(lease, now_s):
+    """Up to 25 seconds a lease is fresh."""
+    assert [False, True] == [is_stale(lease(1, 0, age_s=age), now_s=now_s) for age in (25.0, 25.5)]
