@@ -104,7 +104,8 @@ def run_node(options: JoinOptions, reporter: JoinReporter, stop: StopRequest) ->
         peer.protect_run(manifest)
         if corpus is None:
             corpus = _checked_corpus(manifest, options)
-        record = NodeRecord(state.path, _first_snapshot(peer, manifest, state, clock), clock)
+        snapshot = _first_snapshot(peer, manifest, state, clock)
+        record = NodeRecord(state.path, snapshot, clock)
         stack.callback(record.write)
         volunteer = _Volunteer(
             options, manifest, corpus, identity, peer, directory, record, reporter, stop, clock
@@ -165,6 +166,7 @@ class _Volunteer:
             stack.callback(self._leave)
             self._state = "training"
             self._keeper.start()
+            self._reporter.watch(lambda: self._record.snapshot)
             runner = RoundRunner(
                 self._manifest,
                 trainer,
@@ -328,7 +330,6 @@ class _Volunteer:
             bytes_sent=self._payload_sent_bytes + server.bytes_sent,
             requests_served=service.num_requests,
         )
-        self._reporter.update(self._record.snapshot, self._clock.now_s())
 
     def _count_partners(self, trainer: BlockTrainer) -> int:
         """Other live replicas of our block that are close enough to average with."""

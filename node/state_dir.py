@@ -7,6 +7,8 @@ node.log                its log
 peers.json              addresses of peers met, for joining again
 cache/                  texts that are slow to get
 runs/<run id>/          manifest.json, block-<b>.safetensors and the one before it
+
+Texts that are slow to get are kept in the user's cache folder, for all nodes of the machine.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class StateDir:
         self.path = path
         self.identity_path = path / "identity.key"
         self.log_path = path / "node.log"
-        self.cache_dir = path / "cache"
+        self.cache_dir = Path(platformdirs.user_cache_dir("bt-node", appauthor=False))
 
     def create(self) -> None:
         """Make the folder, readable by its owner only, and try to write to it.

@@ -39,7 +39,7 @@ def show_status(
     console = make_console()
     is_live = can_redraw(console) and not once and not as_json
     errors = make_console(stderr=True)
-    with errors.status("asking the swarm (loading hivemind takes a few seconds) …"):
+    with errors.status("asking the swarm (loading hivemind takes a few seconds) ..."):
         from node.client import entry_points, visit
 
         addresses = entry_points(initial_peers, state)

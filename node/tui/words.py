@@ -59,8 +59,8 @@ def uncovered_words(
 
     Args:
         overview: with at least one uncovered block.
-        initial_peers: addresses for the command.
-        max_width: the addresses are left out if the text would be longer.
+        initial_peers: addresses for the command, which then names the run as well.
+        max_width: both are left out if the text would be longer.
     """
     missing = overview.uncovered
     nobody = len(missing) == len(overview.blocks)
@@ -74,11 +74,12 @@ def uncovered_words(
         flags, end = f" --block {missing[0]}", f"serves block {missing[0]}"
     rest = "" if nobody else "; covered blocks go on training"
 
-    def sentence(peers: str) -> str:
-        return f"{what}: bt-node join{flags} --initial-peers {peers} {end}{rest}"
+    def sentence(peers: str, run: str = "") -> str:
+        return f"{what}: bt-node join{run}{flags} --initial-peers {peers} {end}{rest}"
 
     if initial_peers:
-        full = sentence(" ".join(plain(peer) for peer in initial_peers))
+        peers = " ".join(plain(peer) for peer in initial_peers)
+        full = sentence(peers, run=f" --run {overview.manifest.run_id}")
         if max_width is None or len(full) <= max_width:
             return full
     return sentence("...")
@@ -145,8 +146,7 @@ def last_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
         return f"{outcome}; never averaged yet"
     if outcome.startswith("averaged"):
         return f"{outcome}, {age}"
-    partners = plural(snapshot.last_partners, "partner")
-    return f"{outcome}; last average {age} with {partners}"
+    return f"{outcome}; last average {age}"
 
 
 def block_words(snapshot: NodeSnapshot) -> str:
@@ -155,13 +155,14 @@ def block_words(snapshot: NodeSnapshot) -> str:
 
 
 def round_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
-    """The current round and the time to its end."""
+    """The round under way and the time to its end, or the rounds done if none is."""
     ends_at_s = snapshot.round_ends_at_s
     if ends_at_s is None or not math.isfinite(ends_at_s):
-        return f"round {snapshot.round_index}"
+        return f"{plural(snapshot.round_index, 'round')} done"
+    current = snapshot.round_index + 1
     if ends_at_s <= now_s:
-        return f"round {snapshot.round_index} is ending"
-    return f"round {snapshot.round_index} ends in {format_duration(ends_at_s - now_s)}"
+        return f"round {current} is ending"
+    return f"round {current} ends in {format_duration(ends_at_s - now_s)}"
 
 
 def _listed(items: Sequence[str], *, last_word: str = " and ") -> str:

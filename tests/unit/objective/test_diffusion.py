@@ -64,6 +64,20 @@ def test_missing_or_misshapen_noise_is_refused(manifest_of, z_NPZ):
         make_objective(manifest, 0).advance(initial_block(manifest, 0), tokens_NT, 8, z_NPZ)
 
 
+def test_the_denoiser_does_not_shape_the_features(manifest_of, stirred_block):
+    """Without gradients through F, the context's logits cannot leave their work to it."""
+    manifest = manifest_of("diffusion")
+    block, objective = stirred_block(manifest), make_objective(manifest, 1)
+    output = block(torch.zeros(1, 3, dtype=torch.int64))
+    output.logits_BTV.detach_()
+    logits_BTV = objective.denoised_logits(
+        block, output, torch.ones(1, 3, 8), torch.full((1, 3), 2.0)
+    )
+    logits_BTV.square().sum().backward()
+    reached = {name for name, own in block.named_parameters() if own.grad is not None}
+    assert {"denoiser.up.weight", "denoiser.out.weight"} == reached
+
+
 def test_loss_follows_its_generator_and_reaches_every_weight(manifest_of, stirred_block):
     """Same noise, same loss; no part of the block is left without a gradient."""
     manifest = manifest_of("diffusion")

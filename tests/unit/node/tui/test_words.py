@@ -45,7 +45,8 @@ def test_command_has_the_addresses_that_fit(swarm, lease):
     """Known addresses are part of the command, unless the line gets too long."""
     overview = swarm([lease(1, 0), lease(2, 1)])
     peers = ["/ip4/203.0.113.7/tcp/31337/p2p/12D3KooWx"]
-    assert f"--initial-peers {peers[0]} serves it" in uncovered_words(overview, peers)
+    command = f"bt-node join --run {overview.manifest.run_id} --block 2 --initial-peers {peers[0]}"
+    assert f": {command} serves it" in uncovered_words(overview, peers)
     assert "--initial-peers ... serves it" in uncovered_words(overview, peers, max_width=120)
 
 
@@ -73,7 +74,7 @@ def test_invalid_records_are_counted(swarm):
     [
         ({"last_outcome": ""}, "no round finished yet"),
         ({}, "averaged with 1 replica, 16 s ago"),
-        ({"last_outcome": "alone"}, "alone; last average 16 s ago with 1 partner"),
+        ({"last_outcome": "alone"}, "alone; last average 16 s ago"),
         (
             {"last_outcome": "alone", "last_average_at_s": None},
             "alone; never averaged yet",
@@ -88,10 +89,10 @@ def test_last_outcome_says_when_it_counted(node, now_s, values, expected):
 @pytest.mark.parametrize(
     ("ends_in_s", "expected"),
     [
-        (None, "round 12"),
-        (14.0, "round 12 ends in 14 s"),
-        (-1.0, "round 12 is ending"),
-        (float("nan"), "round 12"),
+        (None, "12 rounds done"),
+        (14.0, "round 13 ends in 14 s"),
+        (-1.0, "round 13 is ending"),
+        (float("nan"), "12 rounds done"),
     ],
 )
 def test_round_counts_down(node, now_s, ends_in_s, expected):
