@@ -1,6 +1,6 @@
 """English prose that ships inside CPython: help topics and docstrings; needs no network.
 
-The standard library is parsed, never imported. About 1.9 MB and 2.5 s of CPU, hence the cache.
+The standard library is parsed, never imported. About 1.7 MB and 2.5 s of CPU, hence the cache.
 Another Python version gives a slightly different text.
 """
 
@@ -10,6 +10,7 @@ import ast
 import logging
 import os
 import platform
+import re
 import sysconfig
 import tempfile
 import warnings
@@ -28,6 +29,9 @@ _SKIPPED_FOLDERS = frozenset(
     }
 )  # fmt: skip
 _SKIPPED_PREFIX = "config-"
+_PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+_FORMAT = 2
+"""Of the text, in the name of the cached file; another one makes a new cache."""
 _MIN_DOCSTRING_CHARS = 80
 """Shorter docstrings are names, not prose."""
 
@@ -44,7 +48,8 @@ def embedded_text(cache_dir: Path | None) -> bytes:
     """
     if cache_dir is None:
         return build_text()
-    name = f"embedded-{platform.python_implementation().lower()}-{platform.python_version()}.txt"
+    python = f"{platform.python_implementation().lower()}-{platform.python_version()}"
+    name = f"embedded-{_FORMAT}-{python}.txt"
     cached = cache_dir / name.replace("+", "-plus")
     try:
         text = cached.read_bytes()
@@ -67,7 +72,19 @@ def build_text() -> bytes:
             f"give a text file or folder instead"
         )
     parts = [topics[key] for key in sorted(topics)]
-    return "\n\n".join([*parts, *docstrings]).encode()
+    return without_repeats("\n\n".join([*parts, *docstrings])).encode()
+
+
+def without_repeats(text: str) -> str:
+    """Keep only the first of equal paragraphs.
+
+    Help topics contain one another and docstrings are copied between classes; held-out text would
+    otherwise stand in the training text as well.
+    """
+    seen: dict[str, str] = {}
+    for paragraph in _PARAGRAPH_BREAK.split(text):
+        seen.setdefault(" ".join(paragraph.split()), paragraph)
+    return "\n\n".join(paragraph for key, paragraph in seen.items() if key)
 
 
 def library_docstrings(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import signal
@@ -16,8 +17,11 @@ import psutil
 from bt_p2p.errors import SwarmError
 from node.snapshot import NodeSnapshot, read_snapshot
 
+logger = logging.getLogger(__name__)
+
 _TOKEN_NAME = "BT_DEMO_TOKEN"  # noqa: S105 - marks our processes, protects nothing
 _POLL_S = 0.2
+_GRACE_S = 10.0
 
 
 class DemoProcess:
@@ -124,12 +128,23 @@ class DemoSwarm:
         return found
 
     def kill_leftovers(self) -> int:
-        """Kill what did not end by itself; returns how many there were."""
-        found = self.leftovers()
+        """Kill what does not end by itself within a grace period; returns how many there were.
+
+        torch's shared memory helper ends by itself shortly after its program.
+        """
+        _, found = psutil.wait_procs(self.leftovers(), timeout=_GRACE_S)
         for process in found:
+            logger.warning("left running: %s", _describe(process))
             process.kill()
         psutil.wait_procs(found, timeout=5)
         return len(found)
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {process.name()} {' '.join(process.cmdline())[:100]}"
+    except psutil.Error:
+        return f"{process.pid}"
 
 
 def wait_for(
