@@ -75,9 +75,11 @@ def missing_blocks_message(overview: SwarmOverview, missing: Collection[int]) ->
         for block in overview.blocks
         if block.index not in missing
     )
+    holders = [lease for block in overview.blocks for lease in block.holders]
+    entry = next((address for lease in holders for address in lease.addresses), "MULTIADDR")
     return (
         f"no live node holds block {names} of {total} "
         f"({f'holders by block: {others}' if others else 'no block has a holder'}); serve it with: "
         f"bt-node join --run {overview.manifest.run_id} --block {next(iter(missing))} "
-        f"--initial-peers …"
+        f"--initial-peers {entry}"
     )

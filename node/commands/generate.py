@@ -132,12 +132,12 @@ class _Printer:
         self._hops: list[tuple[Hop, ...]] = []
         self._failed: list[str] = []
         self.data = b""
-        self._write(prompt.decode("utf-8", errors="replace"))
 
     def add(self, chunk: Chunk) -> None:
         """Show new bytes."""
         if self._first_byte_s is None:
             self._first_byte_s = time.perf_counter() - self._started_s
+            self._write(self._prompt.decode("utf-8", errors="replace"))
         self.data += chunk.data
         self._hops.append(chunk.hops)
         self._failed += chunk.failed_peers
