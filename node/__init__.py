@@ -1,7 +1,8 @@
 """The `bt-node` program.
 
 - `cli`, `commands`: the command line; `exit_codes`, `stop`: how it ends
-- `join`: a volunteer, composed of `rounds`, `keeper`, `sync` and `record`
+- `join`: from arguments into the swarm; `volunteer`: what happens there, with `rounds`, `keeper`,
+  `sync` and `record`
 - `client`: a visit to a swarm, for `status`, `generate` and `eval`
 - `state_dir`, `snapshot`, `manifests`, `resources`: files and machine
 - `tui`: what people see

@@ -127,7 +127,10 @@ class JoinReporter:
         """Print one line with its time, above the panel if there is one; it is logged as well."""
         logger.info("%s", text)
         with self._lock:
-            self._print(text, self._clock.now_s())
+            try:
+                self._print(text, self._clock.now_s())
+            except OSError as exc:  # the terminal is gone; the node is told by a signal
+                logger.debug("cannot print: %s", exc)
 
     def _run(self, read: Callable[[], NodeSnapshot]) -> None:
         while not self._done.wait(_WATCH_S):

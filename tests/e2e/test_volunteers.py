@@ -77,7 +77,7 @@ def test_a_swarm_of_two_is_seen_generates_and_is_scored(
     # the second one leaves the choice to the swarm, and gets the manifest from it
     second = join(programs, "second", "--initial-peers", address)
     assert 1 == node_of(programs.folder / "second").block
-    assert "fetched the manifest" in programs.text("second.log")
+    assert "manifest fetched and verified" in programs.text("second.log")
 
     # status: JSON for machines, plain text without escapes for pipes
     seen = programs.run("node", "status", "--json", "--state-dir", str(programs.folder / "first"))
