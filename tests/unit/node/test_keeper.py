@@ -1,0 +1,100 @@
+"""Leases stay alive, carry what changed, and are withdrawn."""
+
+from __future__ import annotations
+
+import threading
+
+from bt_p2p.errors import SwarmError
+from bt_p2p.protocol.lease import Lease
+from bt_p2p.protocol.overview import SwarmOverview
+from bt_p2p.testing.clock import ManualClock
+from bt_p2p.testing.directory import InMemoryDirectory, SharedRecords
+from bt_p2p.testing.tiny import tiny_identity, tiny_lease, tiny_manifest
+from node.keeper import LeaseKeeper
+
+DEADLINE_S = 5.0
+
+
+class Bench:
+    """A keeper over an in-memory directory."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.manifest = tiny_manifest()
+        self.identity = tiny_identity(1)
+        self.records = SharedRecords(self.clock)
+        self.directory = InMemoryDirectory(self.records, self.identity)
+        self.round_index = 0
+        self.views: list[SwarmOverview] = []
+        self.has_view = threading.Event()
+        self.keeper = LeaseKeeper(
+            self.directory, self.manifest, self.describe, self.clock, self.see
+        )
+
+    def describe(self, issued_at_s: float, expires_at_s: float) -> Lease:
+        lease = tiny_lease(self.manifest, self.identity, round_index=self.round_index)
+        return lease.model_copy(update={"issued_at_s": issued_at_s, "expires_at_s": expires_at_s})
+
+    def see(self, overview: SwarmOverview) -> None:
+        self.views.append(overview)
+        self.has_view.set()
+
+
+def test_a_started_keeper_announces_and_publishes() -> None:
+    """Others find the lease and the manifest; the keeper hands out a view of them."""
+    bench = Bench()
+    bench.keeper.start()
+
+    assert bench.has_view.wait(DEADLINE_S)
+    assert 1 == bench.views[0].num_peers
+    assert bench.manifest.run_id in bench.directory.runs()
+    bench.keeper.stop(timeout_s=DEADLINE_S)
+
+
+def test_a_poke_announces_what_changed() -> None:
+    """The new round is visible without waiting for the next renewal."""
+    bench = Bench()
+    bench.keeper.start()
+    assert bench.has_view.wait(DEADLINE_S)
+    bench.has_view.clear()
+    bench.round_index = 7
+    bench.clock.advance(1)
+
+    bench.keeper.poke()
+
+    assert bench.has_view.wait(DEADLINE_S)
+    assert 7 == bench.views[-1].blocks[0].round_index
+    bench.keeper.stop(timeout_s=DEADLINE_S)
+
+
+def test_stopping_withdraws_the_lease() -> None:
+    """Nobody routes to a node that has left."""
+    bench = Bench()
+    bench.keeper.renew()
+    bench.clock.advance(1)
+
+    bench.keeper.stop(timeout_s=DEADLINE_S)
+
+    assert () == bench.directory.read(bench.manifest).leases
+
+
+def test_a_silent_directory_is_a_problem_until_it_answers() -> None:
+    """The thread goes on, and says what is wrong."""
+    bench = Bench()
+    answer = bench.directory.announce
+    has_failed = threading.Event()
+
+    def fail(lease: Lease) -> None:
+        has_failed.set()
+        raise SwarmError("no answer from the DHT")
+
+    bench.directory.announce = fail  # type: ignore[method-assign]
+    bench.keeper.start()
+    assert has_failed.wait(DEADLINE_S)
+
+    bench.directory.announce = answer  # type: ignore[method-assign]
+    bench.keeper.poke()
+    assert bench.has_view.wait(DEADLINE_S)
+    bench.keeper.stop(timeout_s=DEADLINE_S)
+
+    assert "" == bench.keeper.problem

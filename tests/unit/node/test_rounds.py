@@ -1,0 +1,256 @@
+"""Rounds of one replica, on a clock that moves by its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bt_p2p.averaging.averager import GroupAverage, PartnerReport
+from bt_p2p.errors import GroupNotFormedError, RoundFailedError, SwarmError, TrainingError
+from bt_p2p.model.device import DeviceChoice
+from bt_p2p.protocol.limits import MAX_ROUND_LAG
+from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.testing.clock import ManualClock
+from bt_p2p.testing.tiny import tiny_manifest
+from bt_p2p.training.data import BatchSource
+from bt_p2p.training.trainer import BlockTrainer, StepResult
+from node.record import NodeRecord
+from node.rounds import RoundRunner
+from node.snapshot import NodeSnapshot
+from node.stop import StopRequest
+
+STEP_S = 0.5
+ROUND_S = 4.0
+Outcome = Callable[[Mapping[str, Tensor], int], GroupAverage]
+
+
+class StepTrainer(BlockTrainer):
+    """Each step takes half a second of the test's clock."""
+
+    clock: ManualClock
+    is_broken = False
+
+    def train_step(self) -> StepResult:
+        self.clock.advance(STEP_S)
+        result = super().train_step()
+        if self.is_broken:
+            return StepResult(loss=float("nan"), cross_entropy=float("nan"), num_bytes=0, lr=0.0)
+        return result
+
+
+class ScriptedAverager:
+    """A `GroupAverager` whose average a test decides; keeps what it was given."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.begun: list[tuple[int, float]] = []
+        self.sent: dict[str, Tensor] = {}
+        self.num_cancelled = 0
+
+    def begin(self, report: PartnerReport, *, ends_at_s: float) -> ScriptedAverager:
+        self.begun.append((report.round_index, ends_at_s))
+        return self
+
+    def finish(
+        self, weights: Mapping[str, Tensor], *, num_samples: int, timeout_s: float
+    ) -> GroupAverage:
+        self.sent = {name: tensor.clone() for name, tensor in weights.items()}
+        return self.outcome(weights, num_samples)
+
+    def cancel(self) -> None:
+        self.num_cancelled += 1
+
+    def stop(self) -> None:
+        pass
+
+
+class Bench:
+    """A runner and everything around it."""
+
+    def __init__(self, folder: Path, outcome: Outcome, partners: int | SwarmError = 1) -> None:
+        self.clock = ManualClock(1_000_000.0)
+        self.manifest: RunManifest = tiny_manifest(round_s=ROUND_S)
+        device = DeviceChoice(device=torch.device("cpu"), autocast_bf16=False, reason="test")
+        text = np.frombuffer(b"the cat sat on the mat and looked at the rat. " * 40, dtype=np.uint8)
+        source = BatchSource(text, self.manifest.model.context, 2)
+        self.trainer = StepTrainer(self.manifest, 0, device, source, "me")
+        self.trainer.clock = self.clock
+        self.averager = ScriptedAverager(outcome)
+        snapshot = NodeSnapshot(pid=1, peer_id="me", run_id=self.manifest.run_id)
+        self.record = NodeRecord(folder, snapshot, self.clock)
+        self.stop = StopRequest()
+        self.partners = partners
+        self.runner = RoundRunner(
+            self.manifest,
+            self.trainer,
+            self.averager,
+            count_partners=self.count,
+            record=self.record,
+            stop=self.stop,
+            clock=self.clock,
+        )
+
+    def count(self) -> int:
+        if isinstance(self.partners, SwarmError):
+            raise self.partners
+        return self.partners
+
+
+def average_at(value: float, round_index: int = 0) -> Outcome:
+    """An average of one value, with one partner."""
+
+    def outcome(weights: Mapping[str, Tensor], num_samples: int) -> GroupAverage:
+        return GroupAverage(
+            weights={name: torch.full_like(tensor, value) for name, tensor in weights.items()},
+            partners={"peer": PartnerReport(round_index=round_index)},
+        )
+
+    return outcome
+
+
+def failing_with(error: Exception) -> Outcome:
+    """A round that fails."""
+
+    def outcome(weights: Mapping[str, Tensor], num_samples: int) -> GroupAverage:
+        raise error
+
+    return outcome
+
+
+def test_a_round_trains_until_the_common_moment_and_adopts_the_average(tmp_path: Path) -> None:
+    """Eight half-second steps fill four seconds; the average replaces the weights."""
+    bench = Bench(tmp_path, average_at(0.25))
+
+    result = bench.runner.run_round()
+
+    assert result is not None
+    assert (8, 1, 1, "averaged with 1 replica", False) == (
+        result.num_steps,
+        result.round_index,
+        result.partners,
+        result.outcome,
+        result.is_failure,
+    )
+    assert [(0, 1_000_004.0)] == bench.averager.begun
+    assert all(bool((tensor == 0.25).all()) for tensor in bench.trainer.weights().values())
+    assert not any(bool((tensor == 0.25).all()) for tensor in bench.averager.sent.values())
+
+
+def test_a_lone_replica_goes_on_without_looking_for_others(tmp_path: Path) -> None:
+    """Nobody to average with: no group is sought, the round counts."""
+    bench = Bench(tmp_path, average_at(0.0), partners=0)
+
+    result = bench.runner.run_round()
+
+    assert result is not None
+    assert ("alone", 1, False) == (result.outcome, result.round_index, result.is_failure)
+    assert [] == bench.averager.begun
+
+
+@pytest.mark.parametrize(
+    "error", [RoundFailedError("lost …abc"), GroupNotFormedError("no other replica")]
+)
+def test_a_failed_average_keeps_the_own_weights(tmp_path: Path, error: Exception) -> None:
+    """What was sent is what is still there, and the reason is told."""
+    bench = Bench(tmp_path, failing_with(error))
+
+    result = bench.runner.run_round()
+
+    assert result is not None
+    assert (0, True, 1) == (result.partners, result.is_failure, result.round_index)
+    assert str(error) in result.outcome
+    kept = bench.trainer.weights()
+    assert all(torch.equal(kept[name], sent) for name, sent in bench.averager.sent.items())
+
+
+def test_an_average_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    """NaN from others never reaches the block."""
+    bench = Bench(tmp_path, average_at(float("nan")))
+
+    result = bench.runner.run_round()
+
+    assert result is not None
+    assert result.is_failure
+    assert "not finite" in result.outcome
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in bench.trainer.weights().values())
+
+
+def test_an_average_with_a_replica_too_far_away_is_refused(tmp_path: Path) -> None:
+    """Weights of another age are not mixed in."""
+    bench = Bench(tmp_path, average_at(0.0, round_index=MAX_ROUND_LAG + 1))
+
+    result = bench.runner.run_round()
+
+    assert result is not None
+    assert result.is_failure
+    assert "rounds ahead" in result.outcome
+
+
+def test_a_round_with_newer_partners_counts_from_theirs(tmp_path: Path) -> None:
+    """The adopted weights have been through the newest member's rounds and one more."""
+    bench = Bench(tmp_path, average_at(0.0, round_index=2))
+
+    result = bench.runner.run_round()
+
+    assert result is not None
+    assert 3 == result.round_index
+
+
+def test_own_weights_that_are_not_finite_are_not_sent(tmp_path: Path) -> None:
+    """A broken replica keeps its trouble to itself."""
+    bench = Bench(tmp_path, average_at(0.0))
+    broken = {
+        name: torch.full_like(tensor, float("inf"))
+        for name, tensor in bench.trainer.weights().items()
+    }
+    bench.trainer.load_weights(broken)
+    bench.trainer.is_broken = False
+    bench.runner._train_until = lambda ends_at_s: (bench.runner._begin_average(ends_at_s), 1.0)  # type: ignore[method-assign]
+
+    result = bench.runner.run_round()
+
+    assert result is not None
+    assert result.is_failure
+    assert {} == bench.averager.sent
+    assert 1 == bench.averager.num_cancelled
+
+
+def test_a_silent_directory_means_a_round_alone(tmp_path: Path) -> None:
+    """The swarm's trouble does not stop local steps."""
+    bench = Bench(tmp_path, average_at(0.0), partners=SwarmError("no answer from the DHT"))
+
+    result = bench.runner.run_round()
+
+    assert result is not None
+    assert ("alone", False) == (result.outcome, result.is_failure)
+
+
+def test_a_stop_in_mid_round_ends_it_and_cancels_the_search(tmp_path: Path) -> None:
+    """No result, no average, and the others are not kept waiting."""
+    bench = Bench(tmp_path, average_at(0.0))
+    count = bench.count
+
+    def count_and_stop() -> int:
+        bench.stop.event.set()
+        return count()
+
+    bench.runner._count_partners = count_and_stop
+
+    assert bench.runner.run_round() is None
+    assert {} == bench.averager.sent
+    assert bench.averager.num_cancelled >= 1
+
+
+def test_steps_that_are_never_finite_end_in_an_error(tmp_path: Path) -> None:
+    """Training that diverged is reported, not repeated for ever."""
+    bench = Bench(tmp_path, average_at(0.0))
+    bench.trainer.is_broken = True
+    bench.manifest.rounds.__dict__["round_s"] = 40.0
+
+    with pytest.raises(TrainingError, match="in a row were not finite"):
+        bench.runner.run_round()
