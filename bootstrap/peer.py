@@ -14,7 +14,11 @@ from pathlib import Path
 import platformdirs
 
 from bt_p2p.errors import SwarmError
-from bt_p2p.protocol.address import parse_peer_address, parse_peer_addresses
+from bt_p2p.protocol.address import (
+    check_announced,
+    parse_peer_address,
+    parse_peer_addresses,
+)
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.identity import load_or_create_identity
 from bt_p2p.protocol.limits import MANIFEST_TTL_S
@@ -55,6 +59,8 @@ def run_bootstrap(options: BootstrapOptions) -> int:
     """
     set_up_logging(is_debugging=options.is_debugging)
     addresses = parse_peer_addresses(options.initial_peers)
+    for address in options.announce:
+        check_announced(address)
     manifests = [read_manifest(path) for path in options.manifest_paths]
     state = StateDir(
         options.state_path or Path(platformdirs.user_state_dir("bt-bootstrap", appauthor=False))

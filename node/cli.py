@@ -11,7 +11,7 @@ from bt_p2p import __version__
 from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.limits import PROTOCOL_VERSION
 from node.command_line import run_app
-from node.state_dir import StateDir, default_state_dir
+from node.state_dir import StateDir, default_cache_dir, default_state_dir
 
 app = typer.Typer(
     name="bt-node",
@@ -92,7 +92,6 @@ def init(
     dataset: Annotated[
         str | None, typer.Option(help="Train on this Hugging Face data set (NAME[:CONFIG]).")
     ] = None,
-    state_dir: State = None,
     debug: Debug = False,
 ) -> None:
     """Found a run: write its manifest and print its id."""
@@ -121,7 +120,7 @@ def init(
             flags=flags,
             text=text,
             dataset=dataset,
-            cache_dir=_state(state_dir).cache_dir,
+            cache_dir=default_cache_dir(),
         )
     )
 

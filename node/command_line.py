@@ -7,12 +7,18 @@ import sys
 import traceback
 from collections.abc import Callable
 
-import click
 import typer
 
 from bt_p2p.errors import BtError, ConfigError
 from node import exit_codes
 from node.log_setup import is_debugging
+
+# Newer releases of typer carry a click of their own; this is the base class in either.
+_UsageError: type[Exception] = next(
+    cls
+    for cls in typer.BadParameter.__mro__
+    if cls.__name__ == "ClickException" and issubclass(cls, Exception)
+)
 
 
 def run_app(app: typer.Typer, program: str) -> int:
@@ -24,11 +30,13 @@ def guard(action: Callable[[], object], program: str) -> int:
     """Run an action and turn whatever it raises into an exit code and one line on stderr."""
     try:
         result = action()
-    except click.ClickException as exc:
-        exc.show()
-        return exc.exit_code
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return exit_codes.INTERRUPTED
+    except _UsageError as exc:
+        show = getattr(exc, "show", None)
+        if callable(show):
+            show()
+        return exit_codes.USAGE
     except ConfigError as exc:
         return _fail(program, exc, exit_codes.USAGE)
     except BtError as exc:

@@ -108,13 +108,16 @@ class RoundRunner:
         search_at_s = matchmaking_starts_s(ends_at_s, self._manifest.rounds.round_s)
         started_s = self._clock.monotonic_s()
         total_nats, total_bytes, partners, bad_in_a_row = 0.0, 0, 0, 0
-        is_searching = False
+        is_searching, step_s = False, 0.0
         before = self._record.snapshot
         while self._clock.now_s() < ends_at_s and not self._stop.is_requested:
-            if not is_searching and self._clock.now_s() >= search_at_s:
+            # a step that would run past the moment is not started before the search
+            if not is_searching and self._clock.now_s() + step_s >= search_at_s:
                 is_searching = True
                 partners = self._begin_average(ends_at_s)
+            step_started_s = self._clock.monotonic_s()
             result = self._trainer.train_step()
+            step_s = self._clock.monotonic_s() - step_started_s
             if result.is_skipped:
                 bad_in_a_row += 1
                 if bad_in_a_row >= _MAX_BAD_STEPS_IN_A_ROW:

@@ -35,6 +35,11 @@ def default_state_dir() -> Path:
     return Path(platformdirs.user_state_dir("bt-node", appauthor=False))
 
 
+def default_cache_dir() -> Path:
+    """Where all nodes of this user keep texts that are slow to get."""
+    return Path(platformdirs.user_cache_dir("bt-node", appauthor=False))
+
+
 class StateDir:
     """Paths inside the folder, and the few small files that are not written elsewhere."""
 
@@ -43,7 +48,7 @@ class StateDir:
         self.path = path
         self.identity_path = path / "identity.key"
         self.log_path = path / "node.log"
-        self.cache_dir = Path(platformdirs.user_cache_dir("bt-node", appauthor=False))
+        self.cache_dir = default_cache_dir()
 
     def create(self) -> None:
         """Make the folder, readable by its owner only, and try to write to it.

@@ -6,7 +6,7 @@ does fewer local steps, counts less by its samples, and holds nobody up; a fast 
 
 from __future__ import annotations
 
-from bt_p2p.protocol.limits import MATCHMAKING_S, MIN_TRANSFER_RATE_BPS
+from bt_p2p.protocol.limits import MATCHMAKING_S, MIN_TRANSFER_BYTES_PER_S
 
 _HEAD_START_S = 0.5
 """Replicas start looking this much earlier than needed, so that none declares itself too late."""
@@ -36,7 +36,7 @@ def average_timeout_s(size_bytes: int, num_replicas: int) -> float:
 
     Every member sends and receives about twice its weights, whatever the size of the group.
     """
-    return 5.0 + 2 * min(num_replicas, 2) * size_bytes / MIN_TRANSFER_RATE_BPS
+    return 5.0 + 2 * min(num_replicas, 2) * size_bytes / MIN_TRANSFER_BYTES_PER_S
 
 
 def payload_size_bytes(size_bytes: int, group_size: int) -> int:

@@ -15,6 +15,8 @@ EXAMPLE = "/ip4/203.0.113.7/tcp/31337/p2p/12D3KooW…"
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns", "dns4", "dns6", "dnsaddr")
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
 _SEPARATORS = re.compile(r"[\s,;]+")
+_ANY_PEER_ID = "12D3KooWCtcgQySagj3N4MLdcC1hYb8M7DjjkfTC6qwJmeYH91Gp"
+"""A valid one of nobody, where an address is checked before its peer id is known."""
 _PASTE_MARKS = "[](){}<>\"'`"
 
 
@@ -94,6 +96,19 @@ def parse_peer_address(text: str) -> PeerAddress:
         port=int(port_text),
         peer_id=peer_id,
     )
+
+
+def check_announced(text: str) -> None:
+    """Refuse an address to announce that is not `/<ip4|ip6|dns>/<host>/<tcp|udp>/<port>`.
+
+    Raises:
+        ConfigError: names the address and the bad part.
+    """
+    stand_in = f"/p2p/{_ANY_PEER_ID}"
+    try:
+        parse_peer_address(text.rstrip("/") + stand_in)
+    except ConfigError as exc:
+        raise ConfigError(str(exc).replace(stand_in, "")) from exc
 
 
 def is_peer_id(text: str) -> bool:

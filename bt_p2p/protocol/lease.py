@@ -40,18 +40,18 @@ class Lease(BaseModel):
     peer_id: Annotated[str, Field(max_length=64)]
     """Base58; also the author, whose key must have signed."""
     boot_id: Annotated[str, Field(max_length=32)]
-    """Fresh at every start, so a restart is told from a renewal."""
+    """Fresh at every start; tells people a restart from a renewal."""
     block: Annotated[int, Field(ge=0, lt=256)] | None
     """The block this peer trains and serves; None while it chooses one."""
     state: LeaseState
     round_index: Annotated[int, Field(ge=0, lt=2**40)] = 0
     """Rounds of training that the weights served have been through."""
     loss: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    """Moving average of the block's training cross entropy, nats per byte."""
+    """Mean training cross entropy of the round so far, nats per byte."""
     bytes_per_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
     """Training speed in bytes of text."""
     partners: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Other replicas in this peer's last complete average."""
+    """Other replicas in the average of this peer's last round; 0 if it had none."""
     addresses: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=4)] = []
     """Multiaddrs under which this peer can be dialled, best first."""
     issued_at_s: Annotated[float, Field(ge=0, le=1e11)]

@@ -7,7 +7,7 @@ PROTOCOL_VERSION: Final = 1
 
 # Sizes
 MAX_RECORD_SIZE_BYTES = 3 * 1024
-"""One DHT value; hivemind's control pipe is only atomic below 4 KiB a message."""
+"""One DHT value; several writers share hivemind's control pipe, which keeps messages up to 4 KiB whole."""
 MAX_MANIFEST_SIZE_BYTES = 2 * 1024
 """A canonical manifest; it travels as one DHT value."""
 MAX_FRAME_HEADER_SIZE_BYTES = 64 * 1024
@@ -56,5 +56,5 @@ LATE_PARTNER_S = 1.5
 """After the end of a round a replica waits this long for a group before it goes on alone."""
 MAX_ROUND_LAG = 3
 """Replicas further apart than this do not average; the one behind fetches first."""
-MIN_TRANSFER_RATE_BPS = 1_000_000
+MIN_TRANSFER_BYTES_PER_S = 1_000_000
 """Slowest link in bytes per second for which averaging deadlines are sized."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 import hivemind
@@ -21,9 +22,10 @@ from hivemind.averaging.control import StepControl
 from hivemind.averaging.group_info import GroupInfo
 from hivemind.averaging.partition import AllreduceException
 from hivemind.compression import CompressionBase, Float16Compression, NoCompression
-from hivemind.utils import get_dht_time
+from hivemind.utils import MPFuture, get_dht_time
 from torch import Tensor
 
+from bt_p2p.averaging.admission import is_finite
 from bt_p2p.averaging.averager import GroupAverage, PartnerReport
 from bt_p2p.averaging.schedule import average_timeout_s, matchmaking_s
 from bt_p2p.errors import (
@@ -41,11 +43,29 @@ from bt_p2p.swarm.children import live_with_parent
 
 logger = logging.getLogger(__name__)
 
+BEGIN_TIMEOUT_S = 3.0
+"""The averager's process takes a step within this time, under load too."""
 _MAX_REPORT_SIZE_BYTES = 256
 _COMPRESSIONS: dict[str, type[CompressionBase]] = {
     "none": NoCompression,
     "float16": Float16Compression,
 }
+
+
+class _CompleteRunner(AllReduceRunner):
+    """An all-reduce that hands out no share of the average once a member is lost.
+
+    hivemind goes on without the member. Who had heard it completely would then take that share for
+    a whole one, and mix it with shares that still contain the member.
+    """
+
+    async def _accumulate_parts_streaming(
+        self, stream: AsyncIterator[Any], sender_index: int
+    ) -> AsyncIterator[Any]:
+        async for message in super()._accumulate_parts_streaming(stream, sender_index):
+            if self.banned_senders:
+                raise AllreduceException("a member was lost")
+            yield message
 
 
 class _CompleteAverager(DecentralizedAverager):
@@ -57,6 +77,32 @@ class _CompleteAverager(DecentralizedAverager):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         super().run()
 
+    def begin_step(self, gather: bytes, *, ends_at_s: float, deadline_s: float) -> StepControl:
+        """As `step` of hivemind 1.1.12, which waits for its child without a deadline.
+
+        Raises:
+            SwarmError: the child does not take the step.
+        """
+        control = StepControl(
+            scheduled_time=ends_at_s,
+            deadline=deadline_s,
+            allow_retries=False,
+            weight=1.0,
+            data_for_gather=self.serializer.dumps(
+                [self.bandwidth, self.mode.value, self.serializer.dumps(gather)]
+            ),
+        )
+        attachments = MPFuture()
+        try:
+            self._outer_pipe.send(("_step", [], {"step": control, "future_for_init": attachments}))
+            trigger, cancel = attachments.result(BEGIN_TIMEOUT_S)
+        except (TimeoutError, OSError) as exc:
+            attachments.cancel()
+            control.attach(attachments, attachments)  # its destructor asks for them
+            raise SwarmError("the averaging process does not listen; restart the node") from exc
+        control.attach(trigger, cancel)
+        return control
+
     async def _run_allreduce_inplace_(
         self,
         tensors: Sequence[Tensor],
@@ -66,7 +112,7 @@ class _CompleteAverager(DecentralizedAverager):
     ) -> None:
         """As in hivemind 1.1.12, but it keeps the runner to see afterwards who failed."""
         group_id = group_info.group_id if group_id is None else group_id
-        runner = AllReduceRunner(
+        runner = _CompleteRunner(
             p2p=self._p2p,
             servicer_type=type(self),
             prefix=self.prefix,
@@ -145,17 +191,14 @@ class HivemindAverager:
         """Start looking for a group that averages at a moment.
 
         Raises:
-            SwarmError: the averager's process is gone.
+            SwarmError: the averager's process is gone, or does not listen.
         """
         if not self._averager.is_alive():
             raise SwarmError("the averaging process has ended; restart the node")
-        control: StepControl = self._averager.step(
-            gather=wire.pack({"round": report.round_index}),
-            scheduled_time=ends_at_s,
-            timeout=max(0.0, ends_at_s - get_dht_time()) + LATE_PARTNER_S,
-            allow_retries=False,
-            require_trigger=True,
-            wait=False,
+        control = self._averager.begin_step(
+            wire.pack({"round": report.round_index}),
+            ends_at_s=ends_at_s,
+            deadline_s=max(ends_at_s, get_dht_time()) + LATE_PARTNER_S,
         )
         return HivemindPendingAverage(self._averager, self._buffers, control)
 
@@ -184,21 +227,37 @@ class HivemindPendingAverage:
         self, weights: Mapping[str, Tensor], *, num_samples: int, timeout_s: float
     ) -> GroupAverage:
         """Bring the weights, wait for the group, and return its average."""
-        with self._averager.get_tensors():
+        if not is_finite(weights):
+            self.cancel()
+            raise RoundFailedError("own weights are not finite, so they were not sent")
+        deadline_s = time.monotonic() + timeout_s
+        with self._locked_buffers(timeout_s):
             for name, buffer in self._buffers.items():
                 buffer.copy_(weights[name])
         self._control.weight = float(max(1, num_samples))
         self._control.allow_allreduce()
         try:
-            gathered = self._control.result(timeout_s)
+            gathered = self._control.result(max(0.0, deadline_s - time.monotonic()))
         except TimeoutError as exc:
             self.cancel()
             raise RoundFailedError(f"the average took over {timeout_s:.0f} s") from exc
         except Exception as exc:  # hivemind raises many kinds here
             raise _averaging_error(exc) from exc
-        with self._averager.get_tensors():
+        with self._locked_buffers(max(1.0, deadline_s - time.monotonic())):
             averaged = {name: buffer.clone() for name, buffer in self._buffers.items()}
         return GroupAverage(weights=averaged, partners=self._read_reports(gathered))
+
+    @contextlib.contextmanager
+    def _locked_buffers(self, timeout_s: float) -> Iterator[None]:
+        """Keep the child off the buffers; it holds this lock while it exchanges them."""
+        lock = self._averager.lock_averaged_tensors
+        if not lock.acquire(timeout=timeout_s):
+            self.cancel()
+            raise RoundFailedError("the exchange of an earlier round has not ended yet")
+        try:
+            yield
+        finally:
+            lock.release()
 
     def cancel(self) -> None:
         """Give up the round."""

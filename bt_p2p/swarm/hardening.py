@@ -14,7 +14,7 @@ import multiprocessing.connection
 import os
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import hivemind
@@ -22,6 +22,14 @@ import hivemind.averaging.partition as partition
 import hivemind.dht.node as dht_node
 import torch
 from hivemind.p2p import P2P
+from hivemind.p2p.p2p_daemon_bindings.control import ControlClient
+from hivemind.p2p.p2p_daemon_bindings.datastructures import StreamInfo
+from hivemind.p2p.p2p_daemon_bindings.utils import (
+    raise_if_failed,
+    read_pbmsg_safe,
+    write_pbmsg,
+)
+from hivemind.proto import p2pd_pb2
 from hivemind.utils.serializer import MSGPackSerializer
 
 from bt_p2p.protocol.limits import MAX_FRAME_BODY_SIZE_BYTES
@@ -54,6 +62,7 @@ def harden() -> None:
     _survive_undecodable_values()
     _retry_nonblocking_pipes()
     _cap_stream_messages()
+    _close_failed_dials()
     _check_averaging_inputs()
     _check_averaging_results()
     _state["is_done"] = True
@@ -145,6 +154,26 @@ def _cap_stream_messages() -> None:
         return data
 
     P2P.receive_raw_data = staticmethod(receive_raw_data)
+
+
+def _close_failed_dials() -> None:
+    """Without it each stream that cannot be opened leaves a socket to the daemon open."""
+
+    async def stream_open(self: Any, peer_id: Any, protocols: Sequence[str]) -> Any:
+        reader, writer = await self.daemon_connector.open_connection()
+        try:
+            opening = p2pd_pb2.StreamOpenRequest(peer=peer_id.to_bytes(), proto=list(protocols))
+            request = p2pd_pb2.Request(type=p2pd_pb2.Request.STREAM_OPEN, streamOpen=opening)
+            await write_pbmsg(writer, request)
+            response = p2pd_pb2.Response()
+            await read_pbmsg_safe(reader, response)
+            raise_if_failed(response)
+        except BaseException:
+            writer.close()
+            raise
+        return StreamInfo.from_protobuf(response.streamInfo), reader, writer
+
+    ControlClient.stream_open = stream_open
 
 
 def _check_averaging_inputs() -> None:

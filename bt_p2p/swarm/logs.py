@@ -13,6 +13,6 @@ def route_hivemind_logs() -> None:
     hivemind logs each failed round with a traceback; every such failure also reaches us as an
     exception, and is told once, in our words.
     """
-    use_hivemind_log_handler("in_root_logger")
+    use_hivemind_log_handler("nowhere")  # no handler of its own, and pass messages on
     is_debugging = logging.getLogger().isEnabledFor(logging.DEBUG)
     logging.getLogger("hivemind").setLevel(logging.DEBUG if is_debugging else logging.CRITICAL)

@@ -20,7 +20,6 @@ from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
 
 from bt_p2p.errors import BootstrapError, SwarmError
 from bt_p2p.protocol.address import PeerAddress, routable_first
-from bt_p2p.protocol.identity import PeerIdentity
 from bt_p2p.protocol.limits import DHT_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.bridge import LoopThread, call_in_dht
@@ -206,11 +205,6 @@ def _start_dht(options: PeerOptions, initial_peers: Sequence[PeerAddress]) -> hi
 def _last_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__
-
-
-def identity_for(options: PeerOptions) -> PeerIdentity | None:
-    """The identity behind the options' key file."""
-    return None if options.identity_path is None else PeerIdentity.load(options.identity_path)
 
 
 async def _in_dht_addresses(_dht: hivemind.DHT, node: DHTNode) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bt_p2p.errors import ConfigError
-from bt_p2p.protocol.address import parse_peer_address, parse_peer_addresses
+from bt_p2p.protocol.address import check_announced, parse_peer_addresses
 from bt_p2p.protocol.identity import PeerIdentity
 from node.log_setup import set_up_logging
 from node.state_dir import StateDir
@@ -43,7 +43,7 @@ def join_swarm(
     addresses = parse_peer_addresses(initial_peers)
     _check_early(state, identity, data, manifest, block)
     for address in announce:
-        _check_announced(address)
+        check_announced(address)
     state.create()
     set_up_logging(is_debugging=debug, log_path=state.log_path)
     stop = StopRequest()
@@ -95,12 +95,3 @@ def _check_early(
         raise ConfigError(f"manifest {manifest} does not exist; make one with: bt-node init")
     if block is not None and block < 0:
         raise ConfigError(f"block {block} is below 0")
-
-
-def _check_announced(address: str) -> None:
-    """Announced addresses have no peer id yet; check them with a stand-in."""
-    stand_in = "/p2p/12D3KooWCtcgQySagj3N4MLdcC1hYb8M7DjjkfTC6qwJmeYH91Gp"
-    try:
-        parse_peer_address(address.rstrip("/") + stand_in)
-    except ConfigError as exc:
-        raise ConfigError(str(exc).replace(stand_in, "")) from exc

@@ -168,3 +168,16 @@ def test_refused_starts_leave_no_daemon(programs: Programs) -> None:
     ]
 
     assert [] == left
+
+
+@pytest.mark.parametrize(
+    "arguments", [("join", "--port", "99999"), ("join", "--nonsense"), ("nonsense",), ("eval",)]
+)
+def test_what_the_command_line_refuses_is_a_usage_error(
+    programs: Programs, arguments: tuple[str, ...]
+) -> None:
+    """Not a fault of the program."""
+    done = programs.run("node", *arguments)
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "fault of the program" not in done.stderr

@@ -1,0 +1,153 @@
+"""The `BlockClient` port in memory: holders are asked by a method call."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+
+from bt_p2p.chain.block_rpc import (
+    BlockService,
+    ForwardReply,
+    ForwardRequest,
+    Progress,
+    WeightsReply,
+)
+from bt_p2p.errors import (
+    BtError,
+    PeerRefusedError,
+    PeerTimeoutError,
+    PeerUnreachableError,
+    WireFormatError,
+)
+from bt_p2p.protocol.manifest import VOCAB_SIZE
+from bt_p2p.testing.faults import FaultKind, FaultPlan
+
+T = TypeVar("T")
+
+_LOG_SUM_TOLERANCE = 1e-2
+
+
+class InMemoryBlockClient:
+    """Asks the services of a dictionary; see `chain.block_rpc.BlockClient`.
+
+    Attributes:
+        services: peer id -> the block it serves; peers may come and go.
+        faults: what goes wrong.
+        calls: (peer id, block) of every forward request, in order.
+    """
+
+    def __init__(
+        self, services: MutableMapping[str, BlockService], faults: FaultPlan | None = None
+    ) -> None:
+        """Wrap; the dictionary is looked up anew at every call."""
+        self.services = services
+        self.faults = FaultPlan() if faults is None else faults
+        self.calls: list[tuple[str, int]] = []
+
+    async def forward(
+        self, peer_id: str, request: ForwardRequest, *, timeout_s: float
+    ) -> ForwardReply:
+        """Compute one block on some sequences."""
+        self.calls.append((peer_id, request.block))
+        reply, fault = await self._ask(
+            peer_id, lambda service: service.forward(_copy_request(request)), timeout_s=timeout_s
+        )
+        if fault == "wrong_shape":
+            reply = replace(reply, log_probs_NPV=reply.log_probs_NPV[..., 1:])
+        if fault == "not_finite":
+            reply = replace(reply, log_probs_NPV=torch.full_like(reply.log_probs_NPV, math.nan))
+        return _checked(reply, request)
+
+    async def fetch_weights(
+        self,
+        peer_id: str,
+        *,
+        run_id: str,
+        block: int,
+        max_size_bytes: int,
+        timeout_s: float,
+        progress: Progress | None = None,
+    ) -> WeightsReply:
+        """Download a replica's weights."""
+        reply, fault = await self._ask(
+            peer_id, lambda service: service.weights(run_id, block), timeout_s=timeout_s
+        )
+        size_bytes = max_size_bytes + 1 if fault == "wrong_shape" else len(reply.data)
+        if not 0 < size_bytes <= max_size_bytes:
+            raise WireFormatError(
+                f"weights of {size_bytes} bytes are over the {max_size_bytes} of this block"
+            )
+        if fault == "not_finite":
+            raise WireFormatError("weights do not match the hash they were announced with")
+        if progress is not None:
+            progress(size_bytes, size_bytes)
+        return reply
+
+    async def _ask(
+        self,
+        peer_id: str,
+        ask: Callable[[BlockService], Awaitable[T]],
+        *,
+        timeout_s: float,
+    ) -> tuple[T, FaultKind | None]:
+        """Call a holder; its own errors become refusals, as they do over the network."""
+        name = f"peer …{peer_id[-6:]}"
+        service = self.services.get(peer_id)
+        if service is None:
+            raise PeerUnreachableError(f"{name} cannot be reached: not known", peer_id=peer_id)
+        fault = self.faults.take(peer_id)
+        kind = None if fault is None else fault.kind
+        if kind == "refuse":
+            raise PeerRefusedError(f"{name} refused: it was made to", peer_id=peer_id)
+        try:
+            async with asyncio.timeout(timeout_s):
+                if fault is not None and kind == "delay":
+                    await asyncio.sleep(fault.delay_s)
+                answer = await ask(service)
+        except TimeoutError as exc:
+            raise PeerTimeoutError(
+                f"{name} did not answer within {timeout_s:g} s", peer_id=peer_id
+            ) from exc
+        except BtError as exc:
+            raise PeerRefusedError(f"{name} refused: {exc}", peer_id=peer_id) from exc
+        except (ValueError, RuntimeError, IndexError, TypeError) as exc:
+            raise PeerRefusedError(
+                f"{name} refused: the holder could not compute this request", peer_id=peer_id
+            ) from exc
+        if kind in ("drop", "truncate"):
+            raise PeerUnreachableError(f"{name} broke the connection", peer_id=peer_id)
+        return answer, kind
+
+
+def _copy_request(request: ForwardRequest) -> ForwardRequest:
+    """What the holder gets shares no memory with the caller."""
+    z_NPZ = None if request.z_NPZ is None else request.z_NPZ.float().clone()
+    return replace(request, tokens_NT=request.tokens_NT.clone(), z_NPZ=z_NPZ)
+
+
+def _checked(reply: ForwardReply, request: ForwardRequest) -> ForwardReply:
+    """The reply as the caller gets it: finite distributions of the shape that was asked for."""
+    num_sequences, num_tokens = request.tokens_NT.shape
+    expected = (num_sequences, num_tokens - request.start, VOCAB_SIZE)
+    log_probs = reply.log_probs_NPV.detach().float().clone()
+    if tuple(log_probs.shape) != expected:
+        raise WireFormatError(
+            f"log-probabilities have shape {tuple(log_probs.shape)}, expected {expected}"
+        )
+    if not bool(torch.isfinite(log_probs).all()):
+        raise WireFormatError("log-probabilities are not finite")
+    if float(log_probs.logsumexp(dim=-1).abs().max()) > _LOG_SUM_TOLERANCE:
+        raise WireFormatError("log-probabilities do not sum to one")
+    z_NPZ = None if reply.z_NPZ is None else reply.z_NPZ.detach().float().clone()
+    z_shape = None if z_NPZ is None else tuple(z_NPZ.shape)
+    z_expected = None if request.z_NPZ is None else tuple(request.z_NPZ.shape)
+    if z_shape != z_expected:
+        raise WireFormatError(f"z has shape {z_shape}, expected {z_expected}")
+    if z_NPZ is not None and not bool(torch.isfinite(z_NPZ).all()):
+        raise WireFormatError("z is not finite")
+    return replace(reply, log_probs_NPV=log_probs, z_NPZ=z_NPZ)
