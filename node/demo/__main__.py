@@ -28,6 +28,9 @@ from node.stop import StopRequest
 from node.tui.dashboard import run_dashboard
 from node.tui.terminal import can_redraw, make_console
 
+_NUM_STORY_LINES = 3
+"""Lines of the story shown above the dashboard."""
+
 
 def full_plan() -> DemoPlan:
     """Three blocks, two replicas each: about five minutes on two cores."""
@@ -117,7 +120,13 @@ def _play(
             def poll() -> tuple[SwarmOverview | None, NodeSnapshot | None]:
                 return found.overview(), None
 
-            run_dashboard(poll, console=console, stop=is_over, initial_peers=[address])
+            run_dashboard(
+                poll,
+                console=console,
+                stop=is_over,
+                initial_peers=[address],
+                notes=lambda: lines[-_NUM_STORY_LINES:],
+            )
             for line in lines:
                 console.print(line)
         is_over.wait()

@@ -39,6 +39,7 @@ def run_dashboard(
     stop: threading.Event,
     refresh_s: float = 1.0,
     initial_peers: Sequence[str] = (),
+    notes: Callable[[], Sequence[str]] = tuple,
     clock: Clock | None = None,
 ) -> None:
     """Show the swarm on the whole screen until `stop` is set or the user presses Ctrl-C.
@@ -52,6 +53,7 @@ def run_dashboard(
         stop: ends the dashboard within a quarter of a second.
         refresh_s: pause between two polls.
         initial_peers: addresses for the commands shown.
+        notes: the caller's own lines, shown with the warnings.
         clock: of the system if None.
     """
     clock = clock or SystemClock()
@@ -60,7 +62,7 @@ def run_dashboard(
     try:
         feed.start()
         live.start()
-        _draw_until(stop, live, feed, initial_peers, clock)
+        _draw_until(stop, live, feed, initial_peers, notes, clock)
     except KeyboardInterrupt:
         pass
     finally:
@@ -73,6 +75,7 @@ def _draw_until(
     live: Live,
     feed: _Feed,
     initial_peers: Sequence[str],
+    notes: Callable[[], Sequence[str]],
     clock: Clock,
 ) -> None:
     console = live.console
@@ -84,14 +87,14 @@ def _draw_until(
         version = feed.version
         now_s = clock.monotonic_s()
         if drawn != (size, version) or now_s - drawn_at_s >= _TICK_S:
-            overview, snapshot, notes = feed.latest()
+            overview, snapshot, problems = feed.latest()
             canvas = Canvas(width=size.width, height=size.height, ascii_only=ascii_only)
             screen = dashboard(
                 overview,
                 snapshot,
                 now_s=clock.now_s(),
                 canvas=canvas,
-                notes=notes,
+                notes=[*problems, *notes()],
                 initial_peers=initial_peers,
             )
             live.update(screen, refresh=True)
