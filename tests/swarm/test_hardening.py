@@ -1,0 +1,201 @@
+"""Each mend of hivemind: the fault without it, and no fault with it.
+
+Mends are global and some faults are fatal, so every case runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.swarm, pytest.mark.slow]
+
+PRELUDE = """
+import asyncio, sys, torch
+import hivemind
+from bt_p2p.swarm.hardening import harden
+if sys.argv[1] == "mended":
+    harden()
+"""
+
+
+def run(code: str, variant: str, *, timeout_s: float = 40.0) -> subprocess.CompletedProcess[str]:
+    """Run a case with or without the mends."""
+    return subprocess.run(
+        [sys.executable, "-c", PRELUDE + code, variant],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def answer(code: str, variant: str) -> str:
+    """The last line a case prints; empty if it died before."""
+    done = run(code, variant)
+    lines = done.stdout.strip().splitlines()
+    return lines[-1] if done.returncode == 0 and lines else ""
+
+
+NESTED = """
+import msgpack
+from hivemind.utils.serializer import MSGPackSerializer
+data = b"\\x01"
+for _ in range(20000):
+    data = msgpack.packb(msgpack.ExtType(0x40, data))
+try:
+    MSGPackSerializer.loads(data)
+    print("loaded")
+except RecursionError:
+    print("RecursionError")
+except ValueError as exc:
+    print("refused" if "nested over" in str(exc) else exc)
+"""
+
+
+def test_nested_extension_types_are_refused_instead_of_crashing() -> None:
+    """A few hundred bytes from a stranger end an unprotected DHT process."""
+    assert "refused" == answer(NESTED, "mended")
+    assert "refused" != answer(NESTED, "bare")
+
+
+UNDECODABLE = """
+import time
+from hivemind.utils import get_dht_time
+from hivemind.dht.node import DHTNode
+from hivemind.dht.routing import DHTID
+from hivemind.dht.protocol import DHTProtocol
+
+async def main():
+    node = await DHTNode.create()
+    key = DHTID.generate(source="key")
+    until = get_dht_time() + 60
+    pack = DHTProtocol.serializer.dumps
+    node.protocol.storage.store_subkey(key, "good", pack("value"), until)
+    node.protocol.storage.store_subkey(key, "bad", b"\\xc1", until + 1)
+    try:
+        found = await asyncio.wait_for(node.get("key", latest=True), 5)
+        print(sorted(found.value))
+    except (asyncio.TimeoutError, TimeoutError):
+        print("hangs")
+    except Exception as exc:
+        print("raises")
+    await node.shutdown()
+
+asyncio.run(main())
+"""
+
+
+def test_one_undecodable_subkey_does_not_hide_the_others() -> None:
+    """Without the mend every reader of the key waits for ever, or gets nothing."""
+    assert "['good']" == answer(UNDECODABLE, "mended")
+    assert "['good']" != answer(UNDECODABLE, "bare")
+
+
+STREAM = """
+from hivemind.p2p import P2P
+
+async def main():
+    reader = asyncio.StreamReader()
+    reader.feed_data((1 << 40).to_bytes(P2P.HEADER_LEN, P2P.BYTEORDER) + b"x" * 1000)
+    try:
+        await asyncio.wait_for(P2P.receive_raw_data(reader), 1)
+    except ValueError as exc:
+        print("refused")
+    except (asyncio.TimeoutError, TimeoutError):
+        print("waits for a terabyte")
+
+asyncio.run(main())
+"""
+
+
+def test_an_announced_terabyte_is_refused_before_it_is_read() -> None:
+    """Without the mend memory is filled as long as the stranger sends."""
+    assert "refused" == answer(STREAM, "mended")
+    assert "waits for a terabyte" == answer(STREAM, "bare")
+
+
+REDUCER = """
+from hivemind.averaging.partition import AllreduceException, TensorPartReducer
+
+async def main(part, weight):
+    reducer = TensorPartReducer((torch.Size([3]),), 2)
+    mine = asyncio.create_task(reducer.accumulate_part(0, 0, torch.ones(3)))
+    await asyncio.sleep(0)
+    try:
+        average = await reducer.accumulate_part(1, 0, part, weight=weight)
+        await mine
+        print("honest" if torch.allclose(average, torch.ones(3)) else "spoilt")
+    except AllreduceException:
+        mine.cancel()
+        print("refused")
+
+asyncio.run(main({part}, {weight}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "weight"),
+    [
+        ("torch.tensor([1.0, float('nan'), 1.0])", "1.0"),
+        ("torch.full((3,), 5.0)", "1e12"),
+        ("torch.full((3,), 5.0)", "-0.5"),
+        ("torch.full((1,), 5.0)", "1.0"),
+    ],
+)
+def test_a_member_cannot_spoil_the_average(part: str, weight: str) -> None:
+    """NaN, an absurd or negative weight, and a shape that would be broadcast."""
+    code = REDUCER.format(part=part, weight=weight)
+
+    assert "refused" == answer(code, "mended")
+    assert "spoilt" == answer(code, "bare")
+
+
+RESULT = """
+from hivemind.averaging.partition import AllreduceException, TensorPartContainer
+
+async def main():
+    container = TensorPartContainer([torch.ones(4)], (0.5, 0.5), part_size_bytes=8)
+    try:
+        container.register_processed_part(0, 0, torch.full((2,), float("inf")))
+        print("taken")
+    except AllreduceException:
+        print("refused")
+
+asyncio.run(main())
+"""
+
+
+def test_a_reducer_cannot_hand_back_nonsense() -> None:
+    """Its share of the average has to be finite and of the right shape."""
+    assert "refused" == answer(RESULT, "mended")
+    assert "taken" == answer(RESULT, "bare")
+
+
+LARGE = """
+import multiprocessing, os, pickle, struct, threading
+
+def main():
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    os.set_blocking(reader.fileno(), False)  # as uvloop leaves it
+    message = pickle.dumps(b"x" * 20_000)
+    framed = struct.pack("!i", len(message)) + message
+    os.write(writer.fileno(), framed[:10_000])
+    rest = threading.Timer(0.2, os.write, (writer.fileno(), framed[10_000:]))
+    rest.start()
+    try:
+        print(len(reader.recv()))
+    except BlockingIOError:
+        print("desynced")
+    rest.join()
+
+main()
+"""
+
+
+def test_a_control_message_in_two_parts_does_not_desync_the_pipe() -> None:
+    """Without the mend a message above 16 KiB can leave the child deaf for good."""
+    assert "20000" == answer(LARGE, "mended")
+    assert "desynced" == answer(LARGE, "bare")
