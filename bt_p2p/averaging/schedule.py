@@ -17,8 +17,10 @@ def next_round_end_s(now_s: float, round_s: float) -> float:
 
     The half keeps a node that was late, or has just joined, from ending a round it did not train in.
     """
-    end_s = (now_s // round_s + 1) * round_s
-    return end_s if end_s - now_s >= round_s / 2 else end_s + round_s
+    number = now_s // round_s + 1
+    if number * round_s - now_s < round_s / 2:
+        number += 1
+    return number * round_s  # one product, so that all replicas get the same float
 
 
 def matchmaking_s(round_s: float) -> float:

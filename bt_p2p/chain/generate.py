@@ -15,6 +15,7 @@ from bt_p2p.protocol.manifest import MASK_TOKEN, RunManifest
 
 GenerateMode = Literal["ar", "sweep"]
 MAX_NEW_BYTES = 100_000
+MAX_SEED = 2**63
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +55,8 @@ def check_options(options: GenerateOptions, prompt: bytes, manifest: RunManifest
         )
     if not 1 <= options.max_new_bytes <= MAX_NEW_BYTES:
         raise ConfigError(f"max new bytes {options.max_new_bytes} is outside 1 to {MAX_NEW_BYTES}")
+    if not 0 <= options.seed < MAX_SEED:
+        raise ConfigError(f"seed {options.seed} is outside 0 to {MAX_SEED - 1}")
     longest = manifest.objective.sweep_max_bytes
     if options.chunk_bytes is not None and not 1 <= options.chunk_bytes <= longest:
         raise ConfigError(

@@ -37,7 +37,9 @@ def sample_bytes(log_probs_PV: Tensor, sampling: Sampling, generator: torch.Gene
     """
     if sampling.temperature == 0:
         return [int(byte) for byte in log_probs_PV.argmax(dim=-1)]
-    probs_PV = torch.softmax(log_probs_PV.double() / sampling.temperature, dim=-1)
+    # the best byte becomes 0, so that no temperature is too low to divide by
+    below_best_PV = log_probs_PV.double() - log_probs_PV.double().amax(dim=-1, keepdim=True)
+    probs_PV = torch.softmax(below_best_PV / sampling.temperature, dim=-1)
     if sampling.top_p < 1:
         sorted_PV, order_PV = probs_PV.sort(dim=-1, descending=True)
         # keep a byte when those before it do not reach top_p yet; the first is always kept

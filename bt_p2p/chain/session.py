@@ -145,6 +145,8 @@ class ChainSession:
                 reply = await self._client.forward(peer_id, request, timeout_s=READ_TIMEOUT_S)
             except (PeerError, ProtocolError) as exc:
                 self._failed[peer_id] = str(exc)
+                if self._route is not None:  # later traversals do not wait for it again
+                    self._route = self._route.without(peer_id)
                 continue
             elapsed_s = time.perf_counter() - started_s
             self._latency_s[peer_id] = elapsed_s

@@ -14,9 +14,11 @@ from bt_p2p.errors import ConfigError
 EXAMPLE = "/ip4/203.0.113.7/tcp/31337/p2p/12D3KooW…"
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns", "dns4", "dns6", "dnsaddr")
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
+_EXTRA_PART = re.compile(r"[A-Za-z0-9.-]{1,128}")
 _SEPARATORS = re.compile(r"[\s,;]+")
 _ANY_PEER_ID = "12D3KooWCtcgQySagj3N4MLdcC1hYb8M7DjjkfTC6qwJmeYH91Gp"
 """A valid one of nobody, where an address is checked before its peer id is known."""
+_PORT = re.compile(r"[0-9]{1,5}")
 _PASTE_MARKS = "[](){}<>\"'`"
 
 
@@ -81,13 +83,16 @@ def parse_peer_address(text: str) -> PeerAddress:
     _check_host(text, host_protocol, host)
     if transport not in {"tcp", "udp"}:
         raise _bad(text, f"'{transport}' is not tcp or udp")
-    if not port_text.isascii() or not port_text.isdigit() or not 1 <= int(port_text) <= 65535:
+    if not _PORT.fullmatch(port_text) or not 1 <= int(port_text) <= 65535:
         raise _bad(text, f"port '{port_text}' is not a number from 1 to 65535")
-    if "p2p" not in rest or rest.index("p2p") + 1 >= len(rest):
+    if rest[-2:-1] != ["p2p"]:
         raise _bad(text, "the peer id is missing; it ends in /p2p/<peer id>")
     peer_id = rest[-1]
     if not is_peer_id(peer_id):
         raise _bad(text, f"'{peer_id}' is not a peer id, or it is cut short")
+    for part in rest[:-2]:
+        if not _EXTRA_PART.fullmatch(part):
+            raise _bad(text, f"'{part}' is not part of an address")
     return PeerAddress(
         text=text.rstrip("/"),
         host_protocol=host_protocol,
@@ -116,6 +121,8 @@ def is_peer_id(text: str) -> bool:
     try:
         data = base58.b58decode(text)
     except ValueError:
+        return False
+    if text != text.rstrip():  # b58decode ignores it
         return False
     return (len(data) == 38 and data[:2] == b"\x00\x24") or (
         len(data) == 34 and data[:2] == b"\x12\x20"

@@ -94,7 +94,11 @@ class PeerIdentity:
 
 def load_or_create_identity(path: Path) -> tuple[PeerIdentity, bool]:
     """The identity in a file, made there first if it is missing; says whether it was made."""
-    if path.exists():
+    try:
+        is_there = path.exists()
+    except OSError:  # no right to look, or no possible name; reading it says which
+        is_there = True
+    if is_there:
         return PeerIdentity.load(path), False
     identity = PeerIdentity.generate()
     identity.save(path)

@@ -113,8 +113,8 @@ def verify_lease(subkey: bytes, value: bytes) -> Lease:
         author = peer_id_to_bytes(lease.peer_id)
     except ValueError as exc:
         raise RecordRejectedError(f"lease names peer {lease.peer_id!r}, not base58") from exc
-    if author != subkey:
-        raise RecordRejectedError(f"lease of {lease.peer_id} is stored under another peer")
+    if author != subkey or lease.peer_id != lease.peer_id.rstrip():  # base58 ignores spaces
+        raise RecordRejectedError(f"lease of {lease.peer_id!r} is stored under another peer")
     if lease.expires_at_s - lease.issued_at_s > MAX_LEASE_TTL_S:
         raise RecordRejectedError(
             f"lease claims to live {lease.expires_at_s - lease.issued_at_s:.0f} s, over the cap "
@@ -166,10 +166,12 @@ def read_leases(
             except ProtocolError:
                 num_invalid += 1
                 continue
-            if lease.state == "leaving" or lease.expires_at_s <= now_s:
+            if lease.expires_at_s <= now_s:
                 continue
             known = accepted.get(lease.peer_id)
             if known is None or known.issued_at_s < lease.issued_at_s:
                 accepted[lease.peer_id] = lease
-    leases = tuple(sorted(accepted.values(), key=lambda lease: lease.peer_id))
+    # A peer that leaves takes its older leases under other keys with it.
+    alive = [lease for lease in accepted.values() if lease.state != "leaving"]
+    leases = tuple(sorted(alive, key=lambda lease: lease.peer_id))
     return LeaseView(leases=leases, num_invalid=num_invalid)

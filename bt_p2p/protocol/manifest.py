@@ -225,7 +225,9 @@ def is_run_id(text: str) -> bool:
 def first_problem(error: ValidationError) -> str:
     """The first finding of a pydantic error as one line: field, reason, value."""
     finding = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in finding["loc"]) or "manifest"
+    where = ".".join(str(part) for part in finding["loc"])[:80] or "manifest"
+    if not where.isprintable():  # a stranger may name unknown fields as he likes
+        where = ascii(where)
     reason = finding["msg"].removeprefix("Value error, ")
     value = finding.get("input")
     shown = "" if isinstance(value, dict | BaseModel) else f" (got {value!r:.80})"

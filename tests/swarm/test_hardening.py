@@ -199,3 +199,37 @@ def test_a_control_message_in_two_parts_does_not_desync_the_pipe() -> None:
     """Without the mend a message above 16 KiB can leave the child deaf for good."""
     assert "20000" == answer(LARGE, "mended")
     assert "desynced" == answer(LARGE, "bare")
+
+
+DIAL = """
+from hivemind.p2p import P2P, PeerID
+from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
+
+NOBODY = PeerID.from_base58("12D3KooWCtcgQySagj3N4MLdcC1hYb8M7DjjkfTC6qwJmeYH91Gp")
+
+async def main():
+    p2p = await P2P.create()
+    writers = []
+    connect = p2p._client.control.daemon_connector.open_connection
+
+    async def open_connection():
+        reader, writer = await connect()
+        writers.append(writer)
+        return reader, writer
+
+    p2p._client.control.daemon_connector.open_connection = open_connection
+    try:
+        await asyncio.wait_for(p2p.call_binary_stream_handler(NOBODY, "/x"), 10)
+    except P2PDaemonError:
+        print("closed" if writers[-1].is_closing() else "open")
+    writers[-1].close()
+    await p2p.shutdown()
+
+asyncio.run(main())
+"""
+
+
+def test_a_dial_that_fails_leaves_no_socket_open() -> None:
+    """Without the mend each one is left to the garbage collector."""
+    assert "closed" == answer(DIAL, "mended")
+    assert "open" == answer(DIAL, "bare")

@@ -1,0 +1,346 @@
+"""What every `BlockClient` promises, in memory and over libp2p streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import pytest
+import torch
+
+from bt_p2p.chain.block_rpc import (
+    BlockClient,
+    BlockService,
+    ForwardReply,
+    ForwardRequest,
+    WeightsReply,
+)
+from bt_p2p.clock import SystemClock
+from bt_p2p.errors import (
+    PeerError,
+    PeerRefusedError,
+    PeerTimeoutError,
+    PeerUnreachableError,
+    WireFormatError,
+)
+from bt_p2p.model.wire import encode_tensors
+from bt_p2p.objective.registry import make_objective
+from bt_p2p.protocol.manifest import MASK_TOKEN, RunManifest
+from bt_p2p.testing.block_rpc import InMemoryBlockClient
+from bt_p2p.testing.tiny import tiny_identity, tiny_manifest, tiny_service, tiny_weights
+
+T = TypeVar("T")
+TIMEOUT_S = 10.0
+NOT_THERE = tiny_identity(99).peer_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wire:
+    """A caller and a holder that are different peers."""
+
+    client: BlockClient
+    serve: Callable[[BlockService], str]
+    """Let the holder answer from a service; its peer id."""
+    run: Callable[[Coroutine[Any, Any, T]], T]
+    """Run the caller's coroutine with a deadline."""
+
+
+@pytest.fixture(params=["memory", pytest.param("hivemind", marks=pytest.mark.swarm)])
+def wire(request) -> Iterator[Wire]:
+    """One caller and one holder."""
+    if request.param == "memory":
+        services: dict[str, BlockService] = {}
+        holder = tiny_identity(0).peer_id
+
+        def serve(service: BlockService) -> str:
+            services[holder] = service
+            return holder
+
+        async def bounded(coroutine):
+            async with asyncio.timeout(TIMEOUT_S):
+                return await coroutine
+
+        client = InMemoryBlockClient(services)
+        yield Wire(
+            client=client, serve=serve, run=lambda coroutine: asyncio.run(bounded(coroutine))
+        )
+        return
+    from bt_p2p.swarm.block_rpc import HivemindBlockClient, HivemindBlockServer
+
+    caller, holder_peer, _ = (peer.swarm for peer in request.getfixturevalue("hivemind_peers"))
+    servers: list[HivemindBlockServer] = []
+
+    def serve_real(service: BlockService) -> str:
+        server = HivemindBlockServer(holder_peer.p2p, service)
+        holder_peer.loop.run(server.start(), timeout_s=TIMEOUT_S)
+        servers.append(server)
+        return holder_peer.peer_id
+
+    yield Wire(
+        client=HivemindBlockClient(caller.p2p),
+        serve=serve_real,
+        run=lambda coroutine: caller.loop.run(coroutine, timeout_s=TIMEOUT_S),
+    )
+    for server in servers:
+        holder_peer.loop.run(server.stop(), timeout_s=TIMEOUT_S)
+
+
+@pytest.fixture(params=["plain", "diffusion"])
+def manifest(request) -> RunManifest:
+    """A run of each kind of objective."""
+    return tiny_manifest(diffusion=request.param == "diffusion")
+
+
+def make_request(manifest: RunManifest, *, mode: str = "advance", block: int = 1) -> ForwardRequest:
+    """Two sequences of a few bytes that end in masks; z where the objective needs it."""
+    generator = torch.Generator().manual_seed(5)
+    tokens_NT = torch.randint(0, 256, (2, 9), generator=generator)
+    tokens_NT[:, -2:] = MASK_TOKEN
+    z_NPZ = None
+    if mode == "advance":
+        z_NPZ = make_objective(manifest, block).initial_noise(2, 3, generator)
+    return ForwardRequest(
+        run_id=manifest.run_id, block=block, mode=mode, tokens_NT=tokens_NT, start=6, z_NPZ=z_NPZ
+    )
+
+
+class SpoilingService:
+    """A holder that answers with a true reply changed by a function."""
+
+    def __init__(self, manifest: RunManifest, spoil: Callable[[ForwardReply], ForwardReply]):
+        self._service = tiny_service(manifest, 1)
+        self._spoil = spoil
+
+    async def forward(self, request: ForwardRequest) -> ForwardReply:
+        return self._spoil(await self._service.forward(request))
+
+    async def weights(self, run_id: str, block: int) -> WeightsReply:
+        return await self._service.weights(run_id, block)
+
+
+class FailingService:
+    """A holder that fails with an error, or takes an hour when there is none."""
+
+    def __init__(self, error: Exception | None):
+        self._error = error
+
+    async def forward(self, request: ForwardRequest) -> ForwardReply:
+        return await self._fail()
+
+    async def weights(self, run_id: str, block: int) -> WeightsReply:
+        return await self._fail()
+
+    async def _fail(self) -> Any:
+        if self._error is None:
+            await asyncio.sleep(3600)
+        raise self._error
+
+
+@pytest.mark.parametrize("mode", ["read", "advance"])
+def test_the_answer_is_exactly_what_the_holder_computes(wire, manifest, mode):
+    """Bit for bit, with the round and z of the holder."""
+    service = tiny_service(manifest, 1, round_index=12)
+    request = make_request(manifest, mode=mode)
+    expected = asyncio.run(service.forward(request))
+    reply = wire.run(wire.client.forward(wire.serve(service), request, timeout_s=TIMEOUT_S))
+    assert torch.equal(expected.log_probs_NPV, reply.log_probs_NPV)
+    assert (expected.z_NPZ is None) == (reply.z_NPZ is None)
+    assert expected.z_NPZ is None or torch.equal(expected.z_NPZ, reply.z_NPZ)
+    assert (12, torch.float32) == (reply.round_index, reply.log_probs_NPV.dtype)
+    assert 0 <= reply.compute_ms
+
+
+def test_many_requests_at_once_get_their_own_answers(wire):
+    """Answers of parallel requests are not mixed up."""
+    manifest = tiny_manifest()
+    service = tiny_service(manifest, 1)
+    requests = [
+        replace(make_request(manifest), tokens_NT=torch.full((1, 9), byte)) for byte in range(12)
+    ]
+    peer_id = wire.serve(service)
+
+    async def ask_all() -> list[ForwardReply]:
+        return await asyncio.gather(
+            *(wire.client.forward(peer_id, request, timeout_s=TIMEOUT_S) for request in requests)
+        )
+
+    for request, reply in zip(requests, wire.run(ask_all()), strict=True):
+        expected = asyncio.run(service.forward(request))
+        assert torch.equal(expected.log_probs_NPV, reply.log_probs_NPV)
+
+
+def test_an_unknown_peer_is_unreachable(wire):
+    """Both calls name the peer that was asked."""
+    manifest = tiny_manifest()
+    calls = [
+        wire.client.forward(NOT_THERE, make_request(manifest), timeout_s=TIMEOUT_S),
+        wire.client.fetch_weights(
+            NOT_THERE,
+            run_id=manifest.run_id,
+            block=1,
+            max_size_bytes=1000,
+            timeout_s=TIMEOUT_S,
+        ),
+    ]
+    for call in calls:
+        with pytest.raises(PeerUnreachableError, match=NOT_THERE[-6:]) as caught:
+            wire.run(call)
+        assert NOT_THERE == caught.value.peer_id
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (WireFormatError("this peer serves block 4"), "this peer serves block 4"),
+        (ValueError("secret path"), "could not compute"),
+        (RuntimeError("secret path"), "could not compute"),
+    ],
+    ids=["ours", "value", "runtime"],
+)
+def test_a_holders_error_is_a_refusal_that_tells_no_secrets(wire, error, shown):
+    """Its own errors are told in its words, others only as a failure."""
+    peer_id = wire.serve(FailingService(error))
+    with pytest.raises(PeerRefusedError, match=shown) as caught:
+        wire.run(wire.client.forward(peer_id, make_request(tiny_manifest()), timeout_s=TIMEOUT_S))
+    assert peer_id == caught.value.peer_id
+    assert "secret" not in str(caught.value)
+
+
+def test_a_holder_that_never_answers_times_out(wire):
+    """Soon after the deadline, and as a kind of TimeoutError."""
+    peer_id = wire.serve(FailingService(None))
+    started_s = SystemClock().monotonic_s()
+    with pytest.raises(PeerTimeoutError, match=r"within 0\.1 s") as caught:
+        wire.run(wire.client.forward(peer_id, make_request(tiny_manifest()), timeout_s=0.1))
+    assert peer_id == caught.value.peer_id
+    assert 2.0 > SystemClock().monotonic_s() - started_s
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda reply: replace(reply, log_probs_NPV=reply.log_probs_NPV[:, 1:]),
+            "shape",
+        ),
+        (
+            lambda reply: replace(reply, log_probs_NPV=reply.log_probs_NPV[..., 1:]),
+            "shape",
+        ),
+        (
+            lambda reply: replace(reply, log_probs_NPV=reply.log_probs_NPV * torch.nan),
+            "not finite",
+        ),
+        (
+            lambda reply: replace(reply, log_probs_NPV=reply.log_probs_NPV + 1),
+            "do not sum to one",
+        ),
+        (lambda reply: replace(reply, z_NPZ=reply.z_NPZ * torch.inf), "z is not finite"),
+        (lambda reply: replace(reply, z_NPZ=reply.z_NPZ[:, 1:]), "z has shape"),
+        (lambda reply: replace(reply, z_NPZ=None), "z has shape"),
+    ],
+    ids=["positions", "bytes", "nan", "sum", "z inf", "z shape", "no z"],
+)
+def test_a_malformed_answer_is_a_wire_format_error(wire, spoil, message):
+    """Whatever a holder sends, the caller gets distributions of the right shape or an error."""
+    manifest = tiny_manifest(diffusion=True)
+    peer_id = wire.serve(SpoilingService(manifest, spoil))
+    with pytest.raises(WireFormatError, match=message):
+        wire.run(wire.client.forward(peer_id, make_request(manifest), timeout_s=TIMEOUT_S))
+
+
+def test_a_request_out_of_range_is_refused_by_the_holder(wire):
+    """Tokens beyond the mask, more tokens than the context, another run, another block."""
+    manifest = tiny_manifest()
+    peer_id = wire.serve(tiny_service(manifest, 1))
+    good = make_request(manifest)
+    bad = [
+        replace(good, tokens_NT=good.tokens_NT + 300),
+        replace(good, tokens_NT=torch.zeros(1, 17, dtype=torch.int64)),
+        replace(good, run_id=tiny_manifest(seed=1).run_id),
+        replace(good, block=2),
+        replace(good, start=9),
+    ]
+    for request in bad:
+        with pytest.raises(PeerRefusedError):
+            wire.run(wire.client.forward(peer_id, request, timeout_s=TIMEOUT_S))
+    wire.run(wire.client.forward(peer_id, good, timeout_s=TIMEOUT_S))
+
+
+def test_weights_arrive_whole_with_their_round(wire):
+    """The very bytes the holder serves, and progress that ends at their size."""
+    manifest = tiny_manifest()
+    service = tiny_service(manifest, 1, round_index=3)
+    expected = encode_tensors(tiny_weights(manifest, 1))
+    seen: list[tuple[int, int]] = []
+    reply = wire.run(
+        wire.client.fetch_weights(
+            wire.serve(service),
+            run_id=manifest.run_id,
+            block=1,
+            max_size_bytes=len(expected),
+            timeout_s=TIMEOUT_S,
+            progress=lambda done, total: seen.append((done, total)),
+        )
+    )
+    assert WeightsReply(round_index=3, data=expected) == reply
+    assert (len(expected), len(expected)) == seen[-1]
+
+
+class BigService(FailingService):
+    """A holder of five and a half megabytes."""
+
+    data = torch.arange(11 << 19, dtype=torch.int64).to(torch.uint8).numpy().tobytes()
+
+    async def weights(self, run_id: str, block: int) -> WeightsReply:
+        return WeightsReply(round_index=1, data=self.data)
+
+
+def test_weights_of_many_chunks_arrive_in_order(wire):
+    """More than one frame holds."""
+    reply = wire.run(
+        wire.client.fetch_weights(
+            wire.serve(BigService(None)),
+            run_id="r",
+            block=0,
+            max_size_bytes=len(BigService.data),
+            timeout_s=TIMEOUT_S,
+        )
+    )
+    assert BigService.data == reply.data
+
+
+def test_weights_over_the_cap_are_not_downloaded(wire):
+    """A holder cannot fill the caller's memory."""
+    with pytest.raises(WireFormatError, match="over the 1000"):
+        wire.run(
+            wire.client.fetch_weights(
+                wire.serve(BigService(None)),
+                run_id="r",
+                block=0,
+                max_size_bytes=1000,
+                timeout_s=TIMEOUT_S,
+            )
+        )
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(WireFormatError("no weights"), PeerRefusedError), (None, PeerTimeoutError)]
+)
+def test_weights_that_cannot_be_served_are_an_error_that_names_the_peer(wire, error, kind):
+    """Refused or late, as for forward requests."""
+    peer_id = wire.serve(FailingService(error))
+    with pytest.raises(kind) as caught:
+        wire.run(
+            wire.client.fetch_weights(
+                peer_id,
+                run_id="r",
+                block=0,
+                max_size_bytes=1000,
+                timeout_s=0.1 if error is None else TIMEOUT_S,
+            )
+        )
+    assert isinstance(caught.value, PeerError)
+    assert peer_id == caught.value.peer_id

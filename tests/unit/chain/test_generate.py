@@ -1,0 +1,167 @@
+"""bt_p2p.chain.generate: bytes from traversals."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bt_p2p.chain.generate import Chunk, GenerateOptions, check_options, generate
+from bt_p2p.chain.sampling import Sampling
+from bt_p2p.errors import ChainError, ConfigError
+from bt_p2p.protocol.manifest import MASK_TOKEN
+from bt_p2p.testing.tiny import tiny_manifest
+
+PLAIN = tiny_manifest(num_blocks=2)
+DIFFUSION = tiny_manifest(num_blocks=2, diffusion=True)
+CONTEXT = PLAIN.model.context
+GREEDY = Sampling(temperature=0)
+
+
+class TokenRecorder:
+    """Keeps the tokens and start of every traversal."""
+
+    def __init__(self, swarm) -> None:
+        self.seen: list[tuple[list[int], int]] = []
+        self._traverse = swarm.session.traverse
+        swarm.session.traverse = self.traverse
+
+    async def traverse(self, tokens_NT, *, start, mode, z_NPZ=None):
+        self.seen.append((tokens_NT[0].tolist(), start))
+        assert "advance" == mode
+        return await self._traverse(tokens_NT, start=start, mode=mode, z_NPZ=z_NPZ)
+
+
+def chunks(swarm, prompt: bytes = b"the ", **options) -> list[Chunk]:
+    """All chunks of one generation."""
+
+    async def collect() -> list[Chunk]:
+        found = GenerateOptions(**options)
+        return [chunk async for chunk in generate(swarm.session, prompt, found)]
+
+    return asyncio.run(collect())
+
+
+def text(swarm, **options) -> bytes:
+    """All bytes of one generation."""
+    return b"".join(chunk.data for chunk in chunks(swarm, **options))
+
+
+def test_ar_asks_once_for_each_byte(small_swarm) -> None:
+    """Each traversal sees the bytes before it and no mask."""
+    swarm = small_swarm(PLAIN, [1, 1])
+    recorder = TokenRecorder(swarm)
+    data = text(swarm, max_new_bytes=3)
+    known = b"the " + data
+    assert [(list(known[:n]), n - 1) for n in (4, 5, 6)] == recorder.seen
+    assert (3, 3) == (len(data), swarm.session.num_traversals)
+
+
+@pytest.mark.parametrize("manifest", [PLAIN, DIFFUSION], ids=["plain", "diffusion"])
+@pytest.mark.parametrize(
+    ("num_bytes", "chunk", "sizes"),
+    [(7, 3, [3, 3, 1]), (8, None, [4, 4]), (2, 4, [2]), (3, 1, [1, 1, 1])],
+)
+def test_a_sweep_asks_once_for_each_chunk(small_swarm, manifest, num_bytes, chunk, sizes) -> None:
+    """The last chunk is what is left; None is the longest the run trains."""
+    swarm = small_swarm(manifest, [1, 1])
+    found = chunks(swarm, mode="sweep", max_new_bytes=num_bytes, chunk_bytes=chunk)
+    assert sizes == [len(each.data) for each in found]
+    assert len(sizes) == swarm.session.num_traversals
+
+
+def test_masks_come_only_after_the_known_bytes(small_swarm) -> None:
+    """The last known byte predicts the first new one, a mask each byte after it."""
+    swarm = small_swarm(PLAIN, [1, 1])
+    recorder = TokenRecorder(swarm)
+    data = text(swarm, mode="sweep", max_new_bytes=5, chunk_bytes=3)
+    first = ([*b"the ", MASK_TOKEN, MASK_TOKEN], 3)
+    second = ([*b"the ", *data[:3], MASK_TOKEN], 6)
+    assert [first, second] == recorder.seen
+
+
+@pytest.mark.parametrize("mode", ["ar", "sweep"])
+def test_the_window_slides_past_the_context(small_swarm, mode) -> None:
+    """Each traversal sees the last bytes that fit, and never more than the context."""
+    swarm = small_swarm(PLAIN, [1, 1])
+    recorder = TokenRecorder(swarm)
+    prompt = bytes(range(65, 65 + CONTEXT))
+    found = chunks(swarm, prompt, mode=mode, max_new_bytes=10)
+    so_far = prompt
+    for (tokens, start), chunk in zip(recorder.seen, found, strict=True):
+        known = so_far[-(CONTEXT - len(chunk.data) + 1) :]
+        assert ([*known, *[MASK_TOKEN] * (len(chunk.data) - 1)], len(known) - 1) == (tokens, start)
+        assert CONTEXT == len(tokens)
+        so_far += chunk.data
+
+
+@pytest.mark.parametrize("mode", ["ar", "sweep"])
+def test_greedy_bytes_do_not_depend_on_the_seed(small_swarm, mode) -> None:
+    """The likeliest byte is the likeliest byte."""
+    swarm = small_swarm(PLAIN, [1, 1])
+    options = {"mode": mode, "sampling": GREEDY, "max_new_bytes": 6}
+    assert text(swarm, seed=1, **options) == text(swarm, seed=2, **options)
+
+
+@pytest.mark.parametrize("manifest", [PLAIN, DIFFUSION], ids=["plain", "diffusion"])
+@pytest.mark.parametrize("mode", ["ar", "sweep"])
+def test_the_same_seed_gives_the_same_bytes(small_swarm, manifest, mode) -> None:
+    """From other holders of the same weights, too; another seed gives others."""
+    options = {"mode": mode, "max_new_bytes": 12, "sampling": Sampling(temperature=1.0)}
+    first = text(small_swarm(manifest, [1, 1]), seed=5, **options)
+    assert first == text(small_swarm(manifest, [2, 2]), seed=5, **options)
+    assert first != text(small_swarm(manifest, [1, 1]), seed=6, **options)
+
+
+def test_a_failing_holder_changes_nothing_but_its_mention(small_swarm) -> None:
+    """The chunk says who failed."""
+    expected = text(small_swarm(DIFFUSION, [1, 1]), max_new_bytes=4)
+    swarm = small_swarm(DIFFUSION, [2, 1])
+    swarm.faults.once(swarm.holders[0][0], "not_finite")
+    found = chunks(swarm, max_new_bytes=4)
+    assert expected == b"".join(chunk.data for chunk in found)
+    assert [1, 0, 0, 0] == [len(chunk.failed_peers) for chunk in found]
+    assert [2] * 4 == [len(chunk.hops) for chunk in found]
+
+
+def test_what_came_before_a_failure_stays(small_swarm) -> None:
+    """The error ends the stream, not the bytes already given."""
+    swarm = small_swarm(PLAIN, [1, 1])
+
+    async def collect() -> list[bytes]:
+        found: list[bytes] = []
+        with pytest.raises(ChainError):
+            async for chunk in generate(swarm.session, b"the ", GenerateOptions(max_new_bytes=9)):
+                found.append(chunk.data)
+                if len(found) == 2:
+                    swarm.faults.always(swarm.holders[0][0], "drop")
+        return found
+
+    assert 2 == len(asyncio.run(collect()))
+
+
+@pytest.mark.parametrize(
+    ("options", "prompt", "part"),
+    [
+        ({}, b"", "the prompt is empty"),
+        ({}, b"x" * (CONTEXT + 1), f"{CONTEXT + 1} bytes, over the context of {CONTEXT}"),
+        ({"max_new_bytes": 0}, b"x", "max new bytes 0 is outside 1 to 100000"),
+        ({"max_new_bytes": 100_001}, b"x", "max new bytes 100001"),
+        ({"mode": "sweep", "chunk_bytes": 0}, b"x", "chunk 0 is outside 1 to 4"),
+        ({"mode": "sweep", "chunk_bytes": 5}, b"x", "chunk 5 is outside 1 to 4"),
+        ({"seed": -1}, b"x", "seed -1 is outside"),
+        ({"seed": 2**70}, b"x", "is outside 0 to"),
+    ],
+)
+def test_what_cannot_be_generated_is_refused(small_swarm, options, prompt, part) -> None:
+    """Before anybody is asked."""
+    swarm = small_swarm(PLAIN, [1, 1])
+    with pytest.raises(ConfigError, match=part):
+        chunks(swarm, prompt, **options)
+    assert [] == swarm.client.calls
+
+
+def test_the_limits_themselves_are_allowed() -> None:
+    """A prompt as long as the context, the longest chunk, the largest seed."""
+    options = GenerateOptions(mode="sweep", max_new_bytes=100_000, chunk_bytes=4, seed=2**63 - 1)
+    check_options(options, b"x" * CONTEXT, PLAIN)

@@ -1,0 +1,199 @@
+"""bt_p2p.chain.session: traversals, and another holder when one fails."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bt_p2p.chain.block_rpc import ForwardRequest
+from bt_p2p.chain.session import Traversal
+from bt_p2p.errors import ChainError, NoRouteError
+from bt_p2p.testing.block_rpc import InMemoryBlockClient
+from bt_p2p.testing.tiny import tiny_manifest
+
+TOKENS_NT = torch.tensor([[116, 104, 101, 32]])
+PLAIN = tiny_manifest()
+DIFFUSION = tiny_manifest(diffusion=True)
+
+
+def traverse(swarm, mode="read") -> Traversal:
+    """The last position of four bytes."""
+    z_NPZ = None
+    if mode == "advance":
+        z_NPZ = swarm.session.objective.initial_noise(1, 1, torch.Generator().manual_seed(0))
+    return asyncio.run(swarm.session.traverse(TOKENS_NT, start=3, mode=mode, z_NPZ=z_NPZ))
+
+
+class Recorder(InMemoryBlockClient):
+    """Keeps requests, and how many were in flight at once."""
+
+    def __init__(self, services) -> None:
+        super().__init__(services)
+        self.requests: list[ForwardRequest] = []
+        self.replies = []
+        self.in_flight = self.most_in_flight = 0
+
+    async def forward(self, peer_id, request, *, timeout_s):
+        self.requests.append(request)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await asyncio.sleep(0)
+        try:
+            reply = await super().forward(peer_id, request, timeout_s=timeout_s)
+        finally:
+            self.in_flight -= 1
+        self.replies.append(reply)
+        return reply
+
+
+def recorded(swarm) -> Recorder:
+    """Put a recorder between session and holders."""
+    swarm.session._client = Recorder(swarm.client.services)
+    return swarm.session._client
+
+
+def test_every_block_is_asked_once(small_swarm) -> None:
+    """One hop for each block, in order, from one look at the swarm."""
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    found = traverse(swarm)
+    assert [(0, 0), (1, 0), (2, 0)] == [(hop.block, hop.round_index) for hop in found.hops]
+    assert [holders[0] for holders in swarm.holders] == [hop.peer_id for hop in found.hops]
+    assert ((), 1, 1) == (found.failed_peers, swarm.num_look_ups, swarm.session.num_traversals)
+    assert [(1, 1, 256)] * 3 == [tuple(each.shape) for each in found.per_block_log_probs]
+    torch.testing.assert_close(torch.ones(1, 1), found.log_probs_NPV.exp().sum(-1))
+
+
+def test_the_swarm_is_not_read_again_while_all_is_well(small_swarm) -> None:
+    """Traversals are many."""
+    swarm = small_swarm(PLAIN, [1, 1, 1])
+    traverse(swarm)
+    traverse(swarm)
+    assert (1, 2) == (swarm.num_look_ups, swarm.session.num_traversals)
+
+
+@pytest.mark.parametrize("manifest", [PLAIN, DIFFUSION], ids=["plain", "diffusion"])
+def test_reads_ask_all_blocks_at_once(small_swarm, manifest) -> None:
+    """Honest log-probabilities need no other block, whatever the objective."""
+    swarm = small_swarm(manifest, [1, 1, 1])
+    recorder = recorded(swarm)
+    traverse(swarm)
+    assert 3 == recorder.most_in_flight
+
+
+def test_plain_blocks_advance_at_once(small_swarm) -> None:
+    """Nothing is handed on."""
+    swarm = small_swarm(PLAIN, [1, 1, 1])
+    recorder = recorded(swarm)
+    traverse(swarm, "advance")
+    assert (3, [None] * 3) == (recorder.most_in_flight, [each.z_NPZ for each in recorder.requests])
+
+
+def test_diffusion_blocks_advance_in_order_and_hand_on_z(small_swarm) -> None:
+    """Each block gets what the one before it made of the noise."""
+    swarm = small_swarm(DIFFUSION, [1, 1, 1])
+    recorder = recorded(swarm)
+    traverse(swarm, "advance")
+    assert (1, [0, 1, 2]) == (
+        recorder.most_in_flight,
+        [request.block for request in recorder.requests],
+    )
+    for reply, request in zip(recorder.replies, recorder.requests[1:], strict=False):
+        assert torch.equal(reply.z_NPZ, request.z_NPZ)
+    assert not torch.equal(recorder.requests[0].z_NPZ, recorder.requests[1].z_NPZ)
+
+
+@pytest.mark.parametrize("kind", ["drop", "refuse", "truncate", "wrong_shape", "not_finite"])
+@pytest.mark.parametrize("mode", ["read", "advance"])
+@pytest.mark.parametrize("manifest", [PLAIN, DIFFUSION], ids=["plain", "diffusion"])
+def test_another_replica_answers_when_one_fails(small_swarm, manifest, mode, kind) -> None:
+    """The answer is the same, and the failed peer is named."""
+    expected = traverse(small_swarm(manifest, [1, 1, 1]), mode)
+    swarm = small_swarm(manifest, [1, 2, 1])
+    first, second = swarm.holders[1]
+    swarm.faults.once(first, kind)
+
+    found = traverse(swarm, mode)
+
+    assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
+    assert (second, [first, second]) == (found.hops[1].peer_id, swarm.asked()[1])
+    assert 1 == len(found.failed_peers)
+    assert found.failed_peers[0].startswith(f"…{first[-6:]}: ")
+
+
+def test_a_failed_peer_is_not_asked_in_the_next_traversal(small_swarm) -> None:
+    """A peer that hangs would cost its deadline for every byte."""
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    first, second = swarm.holders[1]
+    swarm.faults.always(first, "drop")
+    traverse(swarm)
+    again = traverse(swarm)
+    assert ((), [first, second, second]) == (again.failed_peers, swarm.asked()[1])
+
+
+def test_a_peer_that_came_after_the_first_look_is_found(small_swarm) -> None:
+    """When a block runs out of holders the swarm is read again."""
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    first, second = swarm.holders[1]
+    late = next(lease for lease in swarm.leases if lease.peer_id == second)
+    swarm.leases.remove(late)
+    traverse(swarm)
+    swarm.leases.append(late)
+    swarm.faults.always(first, "refuse")
+
+    found = traverse(swarm)
+
+    assert (second, 2) == (found.hops[1].peer_id, swarm.num_look_ups)
+
+
+@pytest.mark.parametrize("mode", ["read", "advance"])
+def test_when_all_holders_fail_each_is_named(small_swarm, mode) -> None:
+    """With its reason; a later traversal tries them again."""
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    for peer_id in swarm.holders[1]:
+        swarm.faults.once(peer_id, "refuse")
+
+    with pytest.raises(ChainError) as caught:
+        traverse(swarm, mode)
+
+    assert "block 1 of 3" in str(caught.value)
+    for peer_id in swarm.holders[1]:
+        assert f"…{peer_id[-6:]} refused" in str(caught.value)
+    assert ((), 1) == (traverse(swarm, mode).failed_peers, swarm.session.num_traversals)
+
+
+def test_a_block_without_holder_is_no_route(small_swarm) -> None:
+    """Nobody is asked at all."""
+    swarm = small_swarm(PLAIN, [1, 0, 1])
+    with pytest.raises(NoRouteError, match="no live node holds block 1 of 3") as caught:
+        traverse(swarm)
+    assert ((1,), []) == (caught.value.missing_blocks, swarm.client.calls)
+
+
+def test_a_holder_of_another_run_is_a_failed_peer(small_swarm) -> None:
+    """Its lease lied; its own refusal says so."""
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    first = swarm.holders[1][0]
+    swarm.client.services[first] = swarm.client.services[swarm.holders[0][0]]
+    found = traverse(swarm)
+    assert "this peer serves block 0" in found.failed_peers[0]
+
+
+def test_answers_keep_the_round_of_their_weights(small_swarm) -> None:
+    """Hops show how old the model is."""
+    swarm = small_swarm(PLAIN, [1, 1, 1])
+    service = swarm.client.services[swarm.holders[2][0]]
+    service.adopt(service.served_weights(), 7)
+    assert [0, 0, 7] == [hop.round_index for hop in traverse(swarm).hops]
+
+
+def test_quick_holders_are_preferred_after_a_new_look(small_swarm) -> None:
+    """What was measured orders the next route."""
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    first, second = swarm.holders[1]
+    traverse(swarm)
+    swarm.session._route = None
+    assert second == traverse(swarm).hops[1].peer_id
+    assert replace(traverse(swarm).hops[1], total_ms=0, compute_ms=0).peer_id in (first, second)
