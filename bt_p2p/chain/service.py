@@ -41,9 +41,17 @@ class LocalBlockService:
         self.num_requests = 0
 
     def adopt(self, weights: Mapping[str, Tensor], round_index: int) -> None:
-        """Serve these weights from now on."""
+        """Serve these weights from now on.
+
+        Raises:
+            ValueError: a tensor is missing or of another shape; what was served stays.
+        """
+        parameters = dict(self._block.named_parameters())
+        for name, parameter in parameters.items():
+            if name not in weights or weights[name].shape != parameter.shape:
+                raise ValueError(f"weights to serve do not fit the block: {name}")
         with self._lock, torch.no_grad():
-            for name, parameter in self._block.named_parameters():
+            for name, parameter in parameters.items():
                 parameter.copy_(weights[name])
             self._round_index = round_index
             self._encoded = None

@@ -7,8 +7,11 @@ member was missing.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import ctypes
 import logging
+import multiprocessing
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -71,6 +74,11 @@ class _CompleteRunner(AllReduceRunner):
 class _CompleteAverager(DecentralizedAverager):
     """A `DecentralizedAverager` whose steps fail when the average is not complete."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As in hivemind, and a flag that both processes see."""
+        self.has_weights = multiprocessing.Value(ctypes.c_bool, False)
+        super().__init__(*args, **kwargs)
+
     def run(self) -> None:
         """Runs in the child."""
         live_with_parent()
@@ -111,6 +119,8 @@ class _CompleteAverager(DecentralizedAverager):
         **kwargs: Any,
     ) -> None:
         """As in hivemind 1.1.12, but it keeps the runner to see afterwards who failed."""
+        if not self.has_weights.value:
+            raise AllreduceException("the round was given up before its weights were brought")
         group_id = group_info.group_id if group_id is None else group_id
         runner = _CompleteRunner(
             p2p=self._p2p,
@@ -234,6 +244,7 @@ class HivemindPendingAverage:
         with self._locked_buffers(timeout_s):
             for name, buffer in self._buffers.items():
                 buffer.copy_(weights[name])
+            self._averager.has_weights.value = True
         self._control.weight = float(max(1, num_samples))
         self._control.allow_allreduce()
         try:
@@ -243,6 +254,8 @@ class HivemindPendingAverage:
             raise RoundFailedError(f"the average took over {timeout_s:.0f} s") from exc
         except Exception as exc:  # hivemind raises many kinds here
             raise _averaging_error(exc) from exc
+        finally:
+            self._averager.has_weights.value = False
         with self._locked_buffers(max(1.0, deadline_s - time.monotonic())):
             averaged = {name: buffer.clone() for name, buffer in self._buffers.items()}
         return GroupAverage(weights=averaged, partners=self._read_reports(gathered))
@@ -260,9 +273,17 @@ class HivemindPendingAverage:
             lock.release()
 
     def cancel(self) -> None:
-        """Give up the round."""
-        if not self._control.done():
-            self._control.cancel()
+        """Give up the round.
+
+        hivemind's own order is the other way round: its child wakes, sees a step that is not
+        cancelled yet, and takes part in the average with whatever the buffers hold.
+        """
+        if self._control.done():
+            return
+        MPFuture.cancel(self._control)
+        with contextlib.suppress(concurrent.futures.InvalidStateError):  # cancelled twice
+            self._control._trigger.cancel()
+            self._control._cancel.set_result(None)
 
     def _read_reports(self, gathered: Mapping[Any, Any]) -> dict[str, PartnerReport]:
         own_id = str(self._averager.peer_id)

@@ -80,7 +80,7 @@ class LoopThread:
 
     def stop(self, *, timeout_s: float) -> None:
         """Cancel what is running and end the thread; later calls do nothing."""
-        if not self._loop.is_running():
+        if not self._thread.is_alive():
             return
         try:
             self.run(_cancel_all(), timeout_s=timeout_s)

@@ -14,6 +14,8 @@ from tests.swarm.waiting import wait_until
 
 pytestmark = pytest.mark.swarm
 
+WHOLE_DICTIONARY = "whole dictionary"
+"""As a subkey: replace everything under the key."""
 TEN_YEARS_S = 10 * 365 * 86400.0
 
 
@@ -21,17 +23,20 @@ async def _in_dht_attack(_dht, node, *, key, subkey, value, expires_at_s):
     """Send a record to every known peer; what each of them answered."""
     from hivemind.dht.protocol import DHTProtocol
     from hivemind.dht.routing import DHTID
+    from hivemind.dht.storage import DictionaryDHTValue
 
-    key_id = DHTID.generate(source=key)
-    packed = DHTProtocol.serializer.dumps
+    packed = DHTProtocol.serializer.dumps(value)
+    if subkey is WHOLE_DICTIONARY:
+        subkey, packed = None, DictionaryDHTValue()
+        packed.store(value, DHTProtocol.serializer.dumps(value), expires_at_s)
     kept = []
     for peer_id in list(node.protocol.routing_table.peer_id_to_uid):
         accepted = await node.protocol.call_store(
             peer_id,
-            [key_id],
-            [value if isinstance(value, bytes) and subkey is None else packed(value)],
+            [DHTID.generate(source=key)],
+            [packed],
             [expires_at_s],
-            subkeys=[packed(subkey) if subkey is not None else DHTProtocol.IS_REGULAR_VALUE],
+            subkeys=[subkey],
         )
         kept.append(None if accepted is None else accepted[0])
     return kept
@@ -87,6 +92,7 @@ def test_no_attack_keeps_honest_leases_from_being_announced_and_read(swarm):
     attack(key, moved.subkey, moved.value)
     attack(key, stranger.peer_id_bytes, b"unsigned")
     attack(key, stranger.peer_id_bytes, b"x" * 100_000)
+    attack(key, WHOLE_DICTIONARY, b"squat")
     attack(RUNS_KEY, manifest.run_id, b"{}")
     attack(RUNS_KEY, None, b"squat", ttl_s=50)
     assert [True, True] == send(valid.key, valid.subkey, valid.value)  # honest records do pass

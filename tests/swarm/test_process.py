@@ -40,11 +40,13 @@ def start():
 
 def test_stopping_leaves_no_process_socket_or_port(start) -> None:
     """And stopping twice is as good as once."""
+    before = set(psutil.Process().children(recursive=True))
     peer = start()
-    before = psutil.Process().children(recursive=True)
+    own = set(psutil.Process().children(recursive=True)) - before
     port = int(peer.addresses()[0].split("/")[4])
     folder = peer._socket_folder
-    daemons = [child for child in before if child.name() == "p2pd"]
+    daemons = [child for child in own if child.name() == "p2pd"]
+    assert 1 == len(daemons)
     assert folder.exists()
 
     peer.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -135,7 +136,7 @@ def test_random_swarms_are_routed_as_brute_force_says(seed: int) -> None:
         ]
         newest = max(lease.round_index for lease in usable)
         assert {lease.peer_id for lease in usable} == {lease.peer_id for lease in found}
-        for first, second in zip(found, found[1:], strict=False):
+        for first, second in pairwise(found):
             is_stale = [newest - lease.round_index > MAX_ROUND_LAG for lease in (first, second)]
             delays = [latency_s.get(lease.peer_id, 0.0) for lease in (first, second)]
             assert is_stale <= sorted(is_stale)

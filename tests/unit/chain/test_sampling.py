@@ -24,7 +24,7 @@ def log_probs(*probs: float) -> Tensor:
     return log_probs_V
 
 
-def counts(log_probs_V: Tensor, sampling: Sampling, num_draws: int = 20_000) -> Tensor:
+def counts(log_probs_V: Tensor, sampling: Sampling, num_draws: int = 3_000) -> Tensor:
     """How often each byte is drawn."""
     drawn = sample_bytes(log_probs_V.expand(num_draws, 256), sampling, generator())
     return torch.bincount(torch.tensor(drawn), minlength=256)
@@ -84,7 +84,7 @@ def test_top_p_is_right_on_random_distributions(seed: int) -> None:
     """Nothing outside the set is ever drawn, at any temperature."""
     logits = 3 * torch.randn(256, generator=generator(seed), dtype=torch.float64)
     probs = torch.softmax(logits / 0.7, dim=-1).tolist()
-    found = counts(torch.log_softmax(logits, dim=-1), Sampling(temperature=0.7, top_p=0.6), 4000)
+    found = counts(torch.log_softmax(logits, dim=-1), Sampling(temperature=0.7, top_p=0.6), 2000)
     assert set(found.nonzero().flatten().tolist()) <= kept_literally(probs, 0.6)
 
 
@@ -92,7 +92,7 @@ def test_top_p_renormalises_what_it_keeps() -> None:
     """Two bytes of 0.4 and 0.2 become two thirds and one third."""
     found = counts(log_probs(0.4, 0.2, 0.2, 0.1, 0.1), Sampling(temperature=1.0, top_p=0.5))
     share = float(found.max() / found.sum())
-    assert abs(share - 2 / 3) < 0.015
+    assert abs(share - 2 / 3) < 0.03
 
 
 @pytest.mark.parametrize("temperature", [-0.1, 10.1, math.nan, math.inf])

@@ -145,7 +145,8 @@ def test_a_peer_that_came_after_the_first_look_is_found(small_swarm) -> None:
 
     found = traverse(swarm)
 
-    assert (second, 2) == (found.hops[1].peer_id, swarm.num_look_ups)
+    assert second == found.hops[1].peer_id
+    assert swarm.num_look_ups > 1
 
 
 @pytest.mark.parametrize("mode", ["read", "advance"])

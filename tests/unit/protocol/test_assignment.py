@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bt_p2p.errors import ConfigError
@@ -61,6 +61,7 @@ def test_ones_own_old_lease_does_not_count() -> None:
         assert block == choose_block(tiny_overview(MANIFEST, leases), lease.peer_id)
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 3), min_size=NUM_BLOCKS, max_size=NUM_BLOCKS),
     st.sets(st.integers(12, 23), min_size=1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bt_p2p.protocol.keys import RUNS_KEY, averaging_prefix, block_key, joining_key
@@ -23,6 +23,7 @@ def keys_of(manifest: RunManifest) -> list[str]:
     ]
 
 
+@settings(max_examples=50)
 @given(NAMES | NAMES_THAT_COULD_CLASH, NAMES | NAMES_THAT_COULD_CLASH, st.integers(0, 3))
 def test_keys_of_different_runs_never_clash(name: str, other_name: str, seed: int) -> None:
     """Nor do the keys of one run; only the list of runs is common to all."""
