@@ -56,7 +56,7 @@ class Meeting:
 @pytest.fixture(params=["memory", pytest.param("hivemind", marks=pytest.mark.swarm)])
 def meeting(request) -> Iterator[Meeting]:
     """A place to meet for members 0, 1 and 2, which are different peers."""
-    from tests.swarm.local_peers import unique_name
+    from tests.swarm.names import unique_name
 
     manifest = tiny_manifest(unique_name(), round_s=4)
     with contextlib.ExitStack() as stack:

@@ -41,8 +41,3 @@ def local_swarm(folder: Path, num_peers: int) -> Iterator[list[LocalPeer]]:
             stack.callback(peer.swarm.stop)
             peers.append(peer)
         yield peers
-
-
-def unique_name() -> str:
-    """A run name nobody used before, so that tests do not meet in the DHT."""
-    return f"t{uuid.uuid4().hex[:10]}"

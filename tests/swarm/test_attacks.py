@@ -49,7 +49,7 @@ def swarm(local_peers):
 
     from bt_p2p.swarm.bridge import call_in_dht
     from bt_p2p.swarm.directory import HivemindDirectory
-    from tests.swarm.local_peers import unique_name
+    from tests.swarm.names import unique_name
 
     manifest = tiny_manifest(unique_name())
     *honest, hostile = local_peers

@@ -15,7 +15,7 @@ import pytest
 from bt_p2p.averaging.schedule import matchmaking_s
 from bt_p2p.protocol.limits import LATE_PARTNER_S
 from bt_p2p.testing.tiny import tiny_manifest
-from tests.swarm.local_peers import unique_name
+from tests.swarm.names import unique_name
 from tests.swarm.peer_processes import PeerFailedError, kill_all, wait_gone
 from tests.swarm.waiting import wait_for_time
 
