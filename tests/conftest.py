@@ -10,6 +10,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # read once, when torch is imported; children inherit it
 os.environ["MKL_NUM_THREADS"] = "1"
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,12 @@ def clean_environment() -> Iterator[None]:
             if name.startswith("BT_NODE_") or name in {"NO_COLOR", "FORCE_COLOR"}:
                 patch.delenv(name)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_event_loop_by_chance() -> None:
+    """`asyncio.get_event_loop`, which hivemind calls, makes no loop that nobody closes."""
+    asyncio.set_event_loop(None)
 
 
 @pytest.fixture(autouse=True)

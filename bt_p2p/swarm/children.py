@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import tempfile
@@ -12,8 +11,6 @@ from pathlib import Path
 
 import psutil
 from hivemind.p2p import P2P
-
-logger = logging.getLogger(__name__)
 
 _WATCH_PERIOD_S = 0.5
 _SOCKET_FOLDER_PREFIX = "bt-node-"
@@ -49,14 +46,3 @@ def make_socket_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix=f"{_SOCKET_FOLDER_PREFIX}{os.getpid()}-", dir=root))
     P2P._UNIX_SOCKET_PREFIX = f"/unix{folder}/"
     return folder
-
-
-def remove_stale_shared_memory() -> None:
-    """Remove torch's shared memory files of processes that were killed with all their helpers."""
-    for path in Path("/dev/shm").glob("torch_*"):  # noqa: S108 - where torch keeps them
-        owner = path.name.split("_")[1]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            try:
-                path.unlink()
-            except OSError as exc:
-                logger.debug("cannot remove stale %s: %s", path, exc)

@@ -11,8 +11,11 @@ import logging
 import math
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.resource_sharer
+import multiprocessing.util
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +24,7 @@ import hivemind
 import hivemind.averaging.partition as partition
 import hivemind.dht.node as dht_node
 import torch
+import torch.multiprocessing
 from hivemind.p2p import P2P
 from hivemind.p2p.p2p_daemon_bindings.control import ControlClient
 from hivemind.p2p.p2p_daemon_bindings.datastructures import StreamInfo
@@ -58,14 +62,27 @@ def harden() -> None:
         )
     # hivemind's averager can only be forked; macOS and Python 3.14 start processes otherwise
     multiprocessing.set_start_method("fork", force=True)
+    _share_memory_by_descriptor()
     _limit_msgpack_nesting()
     _survive_undecodable_values()
     _retry_nonblocking_pipes()
+    _survive_senders_that_end()
     _cap_stream_messages()
     _close_failed_dials()
     _check_averaging_inputs()
     _check_averaging_results()
     _state["is_done"] = True
+
+
+def _share_memory_by_descriptor() -> None:
+    """Without it a process is aborted when it lets go of shared memory whose file is gone already.
+
+    torch counts who uses a file, forked copies are not in that count, and the helper that removes
+    files of dead processes is one more process for each node. Descriptors need neither.
+    """
+    if sys.platform == "linux":
+        torch.multiprocessing.set_sharing_strategy("file_descriptor")  # type: ignore[no-untyped-call]
+        multiprocessing.util.get_temp_dir()  # children share it; this process removes it at exit
 
 
 def _limit_msgpack_nesting() -> None:
@@ -141,6 +158,23 @@ def _retry_nonblocking_pipes() -> None:
         return buffer
 
     multiprocessing.connection.Connection._recv = receive  # type: ignore[attr-defined]
+
+
+def _survive_senders_that_end() -> None:
+    """Without it an averager that ends at the wrong moment takes the DHT process with it.
+
+    A message between processes may hold descriptors, which are fetched from its sender while it is
+    unpickled. hivemind's loops survive an OSError there, but not the EOFError of a sender that ends.
+    """
+    original = multiprocessing.resource_sharer.DupFd.detach
+
+    def detach(self: multiprocessing.resource_sharer.DupFd) -> int:
+        try:
+            return original(self)
+        except (EOFError, multiprocessing.AuthenticationError) as exc:
+            raise ConnectionResetError("the process that sent this has ended") from exc
+
+    multiprocessing.resource_sharer.DupFd.detach = detach  # type: ignore[method-assign]
 
 
 def _cap_stream_messages() -> None:

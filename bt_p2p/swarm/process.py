@@ -26,7 +26,6 @@ from bt_p2p.swarm.bridge import LoopThread, call_in_dht
 from bt_p2p.swarm.children import (
     live_with_parent,
     make_socket_folder,
-    remove_stale_shared_memory,
 )
 from bt_p2p.swarm.hardening import harden
 from bt_p2p.swarm.logs import route_hivemind_logs
@@ -132,7 +131,6 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
     """
     harden()
     route_hivemind_logs()
-    remove_stale_shared_memory()
     alive, dead = _dial(options.initial_peers)
     socket_folder = make_socket_folder()
     try:
@@ -188,6 +186,8 @@ def _start_dht(options: PeerOptions, initial_peers: Sequence[PeerAddress]) -> hi
     try:
         dht.run_in_background(await_ready=True, timeout=START_TIMEOUT_S + 5)
     except (P2PDaemonError, TimeoutError) as exc:
+        # it ends by itself after an error; killed too early, it keeps a lock of all hivemind processes
+        dht.join(STOP_TIMEOUT_S / 4)
         dht.kill()
         dht.join(1)
         if "bootstrap" in str(exc) and initial_peers:

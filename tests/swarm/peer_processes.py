@@ -85,8 +85,8 @@ class PeerProcess:
         return tree
 
     def end(self) -> None:
-        """Hang up, and kill what is left; torch's helper stays a moment to remove shared memory."""
-        tree = [process for process in self.tree() if "torch_shm" not in process.name()]
+        """Hang up, and kill what is left."""
+        tree = self.tree()
         with contextlib.suppress(OSError):
             self._file.close()
         self._connection.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing.util
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch
 
 import torch
-from hivemind.utils import get_dht_time
+from hivemind.utils import MPFuture, get_dht_time
 
 import bt_p2p.swarm.averager as averager_module
 from bt_p2p.averaging.averager import PartnerReport
@@ -202,10 +203,12 @@ def serve(path: str) -> None:
 
 def main() -> None:
     """Fork a peer for every line on stdin."""
+    multiprocessing.util.get_temp_dir()  # all peers share it; it is removed with this process
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # dead peers leave no zombies
     for _ in sys.stdin:
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            MPFuture.reset_backend()  # locks of its own: a killed peer may hold one for ever
             try:
                 serve(sys.argv[1])
             finally:

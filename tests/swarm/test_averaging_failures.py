@@ -132,7 +132,7 @@ def test_a_replica_that_stalls_mid_average_is_an_error_in_time(processes):
 
 def test_a_replica_that_starves_one_member_tears_nobody(processes):
     """It sends its whole weights to one member and the first part to the other."""
-    group = Group(processes, SMALL)
+    group = Group(processes, [40_000, 1_500_000])  # four parts for each reducer
     group.peers[2].ask("starve", peer_id=group.peers[1].peer_id)
     for peer in group.peers:
         group.open(peer)
@@ -143,7 +143,7 @@ def test_a_replica_that_starves_one_member_tears_nobody(processes):
         answers = [peer.wait() for peer in group.peers]
         for answer in answers[:2]:
             group.check_whole(answer, timeout_s=8)
-        assert "RoundFailedError" == answers[1]["kind"]
+        assert answers[1]["group"] in (-1, 1), answers  # never with the one that starved it
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
@@ -212,7 +212,7 @@ def test_all_processes_end_with_their_main_one_in_the_middle_of_an_average(proce
         group.send_finish(0, index, timeout_s=8)
     wait_for_time(ends_at_s + 0.2)
     trees = [peer.tree() for peer in group.peers]
-    assert [5, 5, 5] == [len(tree) for tree in trees]  # with torch's helper
+    assert [4, 4, 4] == [len(tree) for tree in trees]  # node, DHT, daemon, averager
     for peer in group.peers:
         peer.signal_main(signal.SIGKILL)
     wait_gone([process for tree in trees for process in tree], deadline_s=8)

@@ -233,3 +233,47 @@ def test_a_dial_that_fails_leaves_no_socket_open() -> None:
     """Without the mend each one is left to the garbage collector."""
     assert "closed" == answer(DIAL, "mended")
     assert "open" == answer(DIAL, "bare")
+
+
+SHARED = """
+from pathlib import Path
+import os
+
+shared = torch.zeros(10).share_memory_()
+for path in Path("/dev/shm").glob(f"torch_{os.getpid()}_*"):
+    path.unlink()  # as the helper of a process does that has shared it and died
+del shared
+print("alive")
+"""
+
+
+def test_shared_memory_whose_file_is_gone_does_not_abort_the_process() -> None:
+    """Without the mend it is a C++ exception in a destructor, which nothing can catch."""
+    assert "alive" == answer(SHARED, "mended")
+    assert "" == answer(SHARED, "bare")
+
+
+ENDING_SENDER = """
+import multiprocessing.connection, multiprocessing.resource_sharer, threading
+
+class Sent(multiprocessing.resource_sharer.DupFd):
+    def __init__(self, address):
+        self._id = (address, 1)
+
+listener = multiprocessing.connection.Listener(family="AF_UNIX")
+hang_up = threading.Thread(target=lambda: listener._listener._socket.accept()[0].close())
+hang_up.start()
+try:
+    Sent(listener.address).detach()
+except OSError:
+    print("an error that loops survive")
+except EOFError:
+    print("an error that ends them")
+hang_up.join()
+"""
+
+
+def test_a_sender_that_ends_does_not_end_who_receives() -> None:
+    """Without the mend an averager that stops in the middle of a request ends the DHT process."""
+    assert "an error that loops survive" == answer(ENDING_SENDER, "mended")
+    assert "an error that ends them" == answer(ENDING_SENDER, "bare")
