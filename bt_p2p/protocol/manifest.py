@@ -109,10 +109,15 @@ class RoundSpec(_Spec):
 
 
 class OptimizerSpec(_Spec):
-    """AdamW, as every peer runs it on its own block."""
+    """What every peer runs on its own block."""
 
-    learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
-    """Peak learning rate."""
+    name: Literal["muon", "adamw"] = "muon"
+    """`muon`: Muon on the matrices inside the layers, AdamW on the rest; `adamw`: AdamW on all."""
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 4e-3
+    """Peak learning rate of AdamW."""
+    muon_learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-2
+    """Peak learning rate of Muon, whose updates are scaled to the size of AdamW's."""
+    muon_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.95
     warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] = 50
     """Local steps over which a fresh optimizer warms up."""
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9

@@ -21,10 +21,9 @@ from bt_p2p.model.device import DeviceChoice
 from bt_p2p.objective.registry import make_objective
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.training.data import BatchSource, batch_key
-from bt_p2p.training.optim import learning_rate, make_optimizer
+from bt_p2p.training.optim import BlockOptimizer, rate_share
 
 _WEIGHT = "weight/"
-_MOMENTS = {"exp_avg": "moment1/", "exp_avg_sq": "moment2/"}
 _COUNTERS = (
     "round_index",
     "step_in_round",
@@ -46,7 +45,7 @@ class StepResult:
     num_bytes: int
     """Bytes trained on; 0 when the step was skipped."""
     lr: float
-    """Learning rate of the step."""
+    """Learning rate of the step (AdamW's)."""
 
     @property
     def is_skipped(self) -> bool:
@@ -84,7 +83,7 @@ class BlockTrainer:
         self.block = initial_block(manifest, block_index).to(device.device)
         self._objective = make_objective(manifest, block_index)
         self._parameters: dict[str, nn.Parameter] = dict(self.block.named_parameters())
-        self._optimizer = make_optimizer(manifest.optimizer, self._parameters.values())
+        self._optimizer = BlockOptimizer(manifest.optimizer, self._parameters)
         self.round_index = 0
         self.step_in_round = 0
         self.samples_in_round = 0
@@ -103,12 +102,9 @@ class BlockTrainer:
         position = (self._manifest.seed, self._peer_id, self.round_index, self.step_in_round)
         inputs_BT, targets_BT = self._source.batch(*position)
         spec = self._manifest.optimizer
-        rate = learning_rate(spec, self._manifest.rounds, self.steps_since_fresh, self.round_index)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-
+        share = rate_share(spec, self._manifest.rounds, self.steps_since_fresh, self.round_index)
         device = self._device.device
-        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad()
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._device.autocast_bf16):
             result = self._objective.loss(
                 self.block, inputs_BT.to(device), targets_BT.to(device), _generator(*position)
@@ -122,7 +118,7 @@ class BlockTrainer:
         self.step_in_round += 1
         self.total_steps += 1
         if is_finite:
-            self._optimizer.step()
+            self._optimizer.step(share)
             self.steps_since_fresh += 1
             self.samples_in_round += inputs_BT.shape[0]
         else:
@@ -131,7 +127,7 @@ class BlockTrainer:
             loss=loss,
             cross_entropy=result.cross_entropy,
             num_bytes=result.num_bytes if is_finite else 0,
-            lr=rate,
+            lr=share * spec.learning_rate,
         )
 
     def weights(self) -> dict[str, Tensor]:
@@ -140,6 +136,10 @@ class BlockTrainer:
             name: parameter.detach().to("cpu", torch.float32, copy=True)
             for name, parameter in self._parameters.items()
         }
+
+    def optimizer_size_bytes(self) -> int:
+        """Memory that the optimizer's moments take; 0 before the first step."""
+        return self._optimizer.size_bytes()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Replace the weights in place; the optimizer keeps its moments.
@@ -166,18 +166,12 @@ class BlockTrainer:
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Tensors and facts for `save_checkpoint`: weights, moments and counters."""
         tensors = {f"{_WEIGHT}{name}": tensor for name, tensor in self.weights().items()}
-        num_updates = 0
-        for name, parameter in self._parameters.items():
-            moments = self._optimizer.state.get(parameter)
-            if moments:
-                num_updates = int(moments["step"].item())
-                for key, prefix in _MOMENTS.items():
-                    tensors[f"{prefix}{name}"] = moments[key].detach().to("cpu", copy=True)
+        tensors |= self._optimizer.moments()
         facts = {counter: str(getattr(self, counter)) for counter in _COUNTERS}
         facts |= {
             "run": self._manifest.run_id,
             "block": str(self._block_index),
-            "num_updates": str(num_updates),
+            "num_updates": str(self._optimizer.num_updates),
         }
         return tensors, facts
 
@@ -200,35 +194,20 @@ class BlockTrainer:
             num_updates = int(facts["num_updates"])
             tensors = checkpoint.tensors
             weights = {name: tensors[f"{_WEIGHT}{name}"] for name in self._parameters}
-            moments = self._moments(tensors) if num_updates else {}
+            previous = self.weights()
             self.load_weights(weights)
+            try:
+                self._optimizer.restore(tensors, num_updates)
+            except (KeyError, ValueError):
+                self.load_weights(previous)
+                raise
         except (KeyError, ValueError) as exc:
             raise CheckpointError(
                 f"checkpoint {checkpoint.path} does not fit this block: {exc}; "
                 f"move it away to start from the swarm's weights"
             ) from exc
-        self._optimizer.state.clear()
-        for name, values in moments.items():
-            step = torch.tensor(float(num_updates), dtype=torch.float32)
-            parameter = self._parameters[name]
-            own_step = step.to(parameter.device) if parameter.device.type == "cuda" else step
-            self._optimizer.state[parameter] = {
-                "step": own_step,
-                **{key: value.to(parameter.device, copy=True) for key, value in values.items()},
-            }
         for counter, value in counters.items():
             setattr(self, counter, value)
-
-    def _moments(self, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-        found = {
-            name: {key: tensors[f"{prefix}{name}"] for key, prefix in _MOMENTS.items()}
-            for name in self._parameters
-        }
-        for name, values in found.items():
-            for key, value in values.items():
-                if value.shape != self._parameters[name].shape:
-                    raise ValueError(f"{key} of {name} has shape {list(value.shape)}")
-        return found
 
 
 def _generator(seed: int, peer_id: str, round_index: int, step: int) -> torch.Generator:
