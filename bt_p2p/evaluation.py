@@ -137,10 +137,12 @@ def score_blocks(manifest: RunManifest, blocks: Sequence[Block], data: NDArray[n
     accumulator = ScoreAccumulator(len(blocks))
     with torch.inference_mode():
         for batch in scoring_windows(data, manifest.model.context):
-            log_probs = [
-                objective.read(block, batch.inputs_NT.to(block.cos_TK.device), 0).cpu()
-                for objective, block in zip(objectives, blocks, strict=True)
-            ]
+            log_probs, features_NTD = [], None
+            for objective, block in zip(objectives, blocks, strict=True):
+                tokens_NT = batch.inputs_NT.to(block.cos_TK.device)
+                traversed = objective.read(block, tokens_NT, 0, features_NTD)
+                log_probs.append(traversed.log_probs_NPV.cpu())
+                features_NTD = traversed.features_NTD
             accumulator.add(log_probs, batch.targets_NT, batch.mask_NT)
     return accumulator.score()
 

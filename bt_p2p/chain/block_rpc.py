@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
+import torch
 from torch import Tensor
 
-ForwardMode = Literal["read", "advance"]
-"""`read`: honest log-probabilities from the context alone; `advance`: one step of generation."""
+from bt_p2p.errors import WireFormatError
+from bt_p2p.objective.base import TraversalMode
+from bt_p2p.protocol.manifest import VOCAB_SIZE
+
+_LOG_SUM_TOLERANCE = 1e-2
 
 Progress = Callable[[int, int], None]
 """Called with bytes received and bytes expected."""
@@ -25,13 +29,15 @@ class ForwardRequest:
 
     run_id: str
     block: int
-    mode: ForwardMode
+    mode: TraversalMode
     tokens_NT: Tensor
     """Int64 [sequences, tokens]: bytes or MASK_TOKEN."""
     start: int
     """First position whose prediction is wanted; positions start..T-1 are answered."""
     z_NPZ: Tensor | None = None
-    """Noise state, for sequential objectives in mode `advance`."""
+    """Noise state, when `diffusion` advances."""
+    features_NTD: Tensor | None = None
+    """Features of the block before, for `cascade`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,11 +46,67 @@ class ForwardReply:
 
     log_probs_NPV: Tensor
     """Float32 [sequences, T - start, 256]."""
-    z_NPZ: Tensor | None
     round_index: int
     """Rounds of training behind the weights that answered."""
     compute_ms: float
     """Time the holder says it computed."""
+    z_NPZ: Tensor | None = None
+    features_NTD: Tensor | None = None
+
+
+def check_handed_on(name: str, tensor: Tensor | None, expected: tuple[int, ...]) -> None:
+    """What one block hands to the next: absent, or finite and of the expected shape.
+
+    Raises:
+        WireFormatError: it is neither.
+    """
+    if tensor is None:
+        return
+    if tuple(tensor.shape) != expected:
+        raise WireFormatError(f"{name} has shape {tuple(tensor.shape)}, expected {expected}")
+    if not bool(torch.isfinite(tensor).all()):
+        raise WireFormatError(f"{name} is not finite")
+
+
+def check_reply_shapes(
+    request: ForwardRequest,
+    *,
+    log_probs: tuple[int, ...],
+    z: tuple[int, ...] | None,
+    features: tuple[int, ...] | None,
+) -> None:
+    """Whether shapes answer a request; features may have any width.
+
+    Raises:
+        WireFormatError: names the tensor, its shape and the expected one.
+    """
+    num_sequences, num_tokens = request.tokens_NT.shape
+    expected = (num_sequences, num_tokens - request.start, VOCAB_SIZE)
+    if log_probs != expected:
+        raise WireFormatError(f"log-probabilities have shape {log_probs}, expected {expected}")
+    z_expected = None if request.z_NPZ is None else tuple(request.z_NPZ.shape)
+    if z != z_expected:
+        raise WireFormatError(f"z has shape {z}, expected {z_expected}")
+    if features is not None and features[:-1] != (num_sequences, num_tokens):
+        raise WireFormatError(
+            f"features have shape {features}, expected {(num_sequences, num_tokens)} in front"
+        )
+
+
+def check_reply_values(
+    log_probs_NPV: Tensor, z_NPZ: Tensor | None, features_NTD: Tensor | None
+) -> None:
+    """Whether an answer holds distributions and finite numbers.
+
+    Raises:
+        WireFormatError: it does not.
+    """
+    named = {"log-probabilities": log_probs_NPV, "z": z_NPZ, "features": features_NTD}
+    for name, tensor in named.items():
+        if tensor is not None and not bool(torch.isfinite(tensor).all()):
+            raise WireFormatError(f"{name} {'is' if name == 'z' else 'are'} not finite")
+    if float(log_probs_NPV.logsumexp(dim=-1).abs().max()) > _LOG_SUM_TOLERANCE:
+        raise WireFormatError("log-probabilities do not sum to one")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

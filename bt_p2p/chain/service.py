@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from bt_p2p.chain.block_rpc import ForwardReply, ForwardRequest, WeightsReply
+from bt_p2p.chain.block_rpc import ForwardReply, ForwardRequest, WeightsReply, check_handed_on
 from bt_p2p.errors import WireFormatError
 from bt_p2p.model.block import Block
 from bt_p2p.model.wire import encode_tensors
@@ -78,16 +78,21 @@ class LocalBlockService:
         with self._lock, torch.inference_mode():
             started_s = time.perf_counter()
             if request.mode == "read":
-                log_probs = self._objective.read(self._block, request.tokens_NT, request.start)
-                z = None
+                traversed = self._objective.read(
+                    self._block, request.tokens_NT, request.start, request.features_NTD
+                )
             else:
                 traversed = self._objective.advance(
-                    self._block, request.tokens_NT, request.start, request.z_NPZ
+                    self._block,
+                    request.tokens_NT,
+                    request.start,
+                    request.z_NPZ,
+                    request.features_NTD,
                 )
-                log_probs, z = traversed.log_probs_NPV, traversed.z_NPZ
             return ForwardReply(
-                log_probs_NPV=log_probs,
-                z_NPZ=z,
+                log_probs_NPV=traversed.log_probs_NPV,
+                z_NPZ=traversed.z_NPZ,
+                features_NTD=traversed.features_NTD,
                 round_index=self._round_index,
                 compute_ms=1000 * (time.perf_counter() - started_s),
             )
@@ -130,9 +135,10 @@ def check_forward_request(request: ForwardRequest, manifest: RunManifest) -> Non
         raise WireFormatError(f"start {request.start} is outside the {num_tokens} tokens")
     if int(tokens.min()) < 0 or int(tokens.max()) > MASK_TOKEN:
         raise WireFormatError(f"tokens are bytes or the mask {MASK_TOKEN}")
-    if request.z_NPZ is not None:
-        expected = (num_sequences, num_tokens - request.start, manifest.objective.codebook_dim)
-        if tuple(request.z_NPZ.shape) != expected:
-            raise WireFormatError(f"z has shape {tuple(request.z_NPZ.shape)}, expected {expected}")
-        if not bool(torch.isfinite(request.z_NPZ).all()):
-            raise WireFormatError("z is not finite")
+    num_read = num_tokens - request.start
+    z_shape = (num_sequences, num_read, manifest.objective.codebook_dim)
+    features_shape = (num_sequences, num_tokens, manifest.model.d_model)
+    check_handed_on("z", request.z_NPZ, z_shape)
+    check_handed_on("features", request.features_NTD, features_shape)
+    if request.features_NTD is not None and manifest.objective.name != "cascade":
+        raise WireFormatError(f"objective {manifest.objective.name} takes no features")

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from bt_p2p.chain.block_rpc import BlockClient, ForwardMode, ForwardReply, ForwardRequest
+from bt_p2p.chain.block_rpc import BlockClient, ForwardReply, ForwardRequest, check_handed_on
 from bt_p2p.chain.route import Route, plan_route
-from bt_p2p.errors import ChainError, NoRouteError, PeerError, ProtocolError
+from bt_p2p.errors import ChainError, NoRouteError, PeerError, ProtocolError, WireFormatError
+from bt_p2p.objective.base import TraversalMode
 from bt_p2p.objective.compose import compose
 from bt_p2p.objective.registry import make_objective
 from bt_p2p.protocol.limits import READ_TIMEOUT_S
@@ -70,7 +71,7 @@ class ChainSession:
         self.num_traversals = 0
 
     async def traverse(
-        self, tokens_NT: Tensor, *, start: int, mode: ForwardMode, z_NPZ: Tensor | None = None
+        self, tokens_NT: Tensor, *, start: int, mode: TraversalMode, z_NPZ: Tensor | None = None
     ) -> Traversal:
         """Ask every block once.
 
@@ -78,7 +79,7 @@ class ChainSession:
             tokens_NT: int64 [sequences, tokens], at most the context.
             start: first position whose prediction is wanted.
             mode: `read` for honest log-probabilities, `advance` to generate.
-            z_NPZ: noise for sequential objectives, from `objective.initial_noise`.
+            z_NPZ: noise for `diffusion`, from `objective.initial_noise`.
 
         Raises:
             NoRouteError: a block has no holder (left).
@@ -95,11 +96,13 @@ class ChainSession:
             z_NPZ=z_NPZ,
         )
         num_blocks = self.manifest.model.num_blocks
-        if mode == "advance" and self.objective.is_sequential:
+        if self.objective.is_sequential(mode):
             answers = []
             for block in range(num_blocks):
                 answer = await self._ask_block(replace(request, block=block))
-                request = replace(request, z_NPZ=answer[0].z_NPZ)
+                request = replace(
+                    request, z_NPZ=answer[0].z_NPZ, features_NTD=answer[0].features_NTD
+                )
                 answers.append(answer)
         else:
             answers = await asyncio.gather(
@@ -143,6 +146,7 @@ class ChainSession:
             started_s = time.perf_counter()
             try:
                 reply = await self._client.forward(peer_id, request, timeout_s=READ_TIMEOUT_S)
+                self._check_features(reply, request)
             except (PeerError, ProtocolError) as exc:
                 self._failed[peer_id] = str(exc)
                 if self._route is not None:  # later traversals do not wait for it again
@@ -158,6 +162,14 @@ class ChainSession:
                 compute_ms=reply.compute_ms,
             )
             return reply, hop
+
+    def _check_features(self, reply: ForwardReply, request: ForwardRequest) -> None:
+        """The next block gets features of our model's width, or nothing."""
+        is_expected = self.manifest.objective.name == "cascade"
+        if is_expected != (reply.features_NTD is not None):
+            raise WireFormatError(f"features are {'missing' if is_expected else 'not asked for'}")
+        width = self.manifest.model.d_model
+        check_handed_on("features", reply.features_NTD, (*request.tokens_NT.shape, width))
 
     def _failures(self) -> str:
         return "; ".join(f"…{peer[-6:]} {why}" for peer, why in self._failed.items())

@@ -59,6 +59,9 @@ class Block(nn.Module):
         self.norm = nn.RMSNorm(spec.d_model, eps=NORM_EPS)
         self.head = nn.Linear(spec.d_model, VOCAB_SIZE, bias=False)
         self.denoiser: Denoiser | None = None
+        self.upstream: nn.Linear | None = None
+        if objective.name == "cascade":
+            self.upstream = nn.Linear(spec.d_model, spec.d_model, bias=False)
         if objective.name == "diffusion":
             self.denoiser = Denoiser(spec.d_model, objective.codebook_dim)
         cos_TK, sin_TK = rotary_tables(spec)
@@ -67,14 +70,16 @@ class Block(nn.Module):
         self.register_buffer("cos_TK", cos_TK, persistent=False)
         self.register_buffer("sin_TK", sin_TK, persistent=False)
 
-    def forward(self, tokens_BT: Tensor) -> BlockOutput:
+    def forward(self, tokens_BT: Tensor, upstream_BTD: Tensor | None = None) -> BlockOutput:
         """Predict the next byte at every position.
 
         Args:
             tokens_BT: int64 [batch, tokens], bytes or MASK_TOKEN, at most `context` tokens.
+            upstream_BTD: features of the block before; None counts as zeros. Only for `cascade`.
 
         Raises:
-            ValueError: more tokens than the context holds.
+            ValueError: more tokens than the context holds, or features for a block without use
+                for them.
         """
         num_tokens = tokens_BT.shape[1]
         if num_tokens > self.spec.context:
@@ -84,6 +89,11 @@ class Block(nn.Module):
             )
         cos_TK, sin_TK = self.cos_TK[:num_tokens], self.sin_TK[:num_tokens]
         x_BTD = self.embedding(tokens_BT)
+        if self.upstream is not None:
+            seen_BTD = torch.zeros_like(x_BTD) if upstream_BTD is None else upstream_BTD
+            x_BTD = x_BTD + self.upstream(seen_BTD)
+        elif upstream_BTD is not None:
+            raise ValueError("this block sees no upstream; build it for objective 'cascade'")
         for layer in self.layers:
             x_BTD = layer(x_BTD, cos_TK, sin_TK)
         features_BTD = self.norm(x_BTD)

@@ -39,7 +39,7 @@ def block_sizes(model: ModelSpec, objective: ObjectiveSpec, *, batch_size: int) 
 
     Args:
         model: shape of the transformer.
-        objective: `diffusion` adds a denoiser.
+        objective: `diffusion` adds a denoiser, `cascade` a matrix for the features it is given.
         batch_size: sequences in one local step.
     """
     d_model, num_layers, mlp_width = (
@@ -49,11 +49,13 @@ def block_sizes(model: ModelSpec, objective: ObjectiveSpec, *, batch_size: int) 
     )
     layer_matrices = 4 * d_model * d_model + 2 * d_model * mlp_width
     head = d_model * VOCAB_SIZE
-    denoiser = 0
-    if objective.name == "diffusion":
-        denoiser = d_model * (d_model + objective.codebook_dim + 1)
-        denoiser += d_model * objective.codebook_dim
-    matrices = num_layers * layer_matrices + head + denoiser
+    extra = 0
+    if objective.name == "cascade":
+        extra = d_model * d_model
+    elif objective.name == "diffusion":
+        extra = d_model * (d_model + objective.codebook_dim + 1)
+        extra += d_model * objective.codebook_dim
+    matrices = num_layers * layer_matrices + head + extra
     norms = (2 * num_layers + 1) * d_model
     embedding = (VOCAB_SIZE + 1) * d_model
     num_parameters = matrices + norms + embedding

@@ -9,10 +9,13 @@ V 256 bytes, D d_model, Z codebook_dim.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+
+TraversalMode = Literal["read", "advance"]
+"""`read`: honest log-probabilities from the context alone; `advance`: one step of generation."""
 
 
 class BlockOutputLike(Protocol):
@@ -30,11 +33,18 @@ class BlockOutputLike(Protocol):
 class BlockLike(Protocol):
     """What an objective needs of a block."""
 
-    def __call__(self, tokens_BT: Tensor, /) -> BlockOutputLike:
-        """Features and logits of clean or masked context."""
+    def __call__(self, tokens_BT: Tensor, upstream_BTD: Tensor | None = None, /) -> BlockOutputLike:
+        """Features and logits of clean or masked context; only `cascade` gives features."""
 
     def denoise(self, features_BTD: Tensor, scaled_z_BTZ: Tensor, c_noise_BT: Tensor, /) -> Tensor:
         """Learned part of the denoiser; only `diffusion` asks for it."""
+
+
+class Upstream(Protocol):
+    """Frozen, possibly stale copies of the blocks before this one."""
+
+    def features(self, tokens_BT: Tensor) -> Tensor | None:
+        """Features of the block before ours, float32 [batch, tokens, d_model]; None if missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,12 +61,14 @@ class BlockLoss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traversed:
-    """What a block hands on during a generation traversal."""
+    """What a block answers in a traversal, and what it hands on to the next block."""
 
     log_probs_NPV: Tensor
     """Float32 log-probabilities of the next byte at each read position."""
-    z_NPZ: Tensor | None
-    """Noise state for the next block; None unless the objective is sequential."""
+    z_NPZ: Tensor | None = None
+    """Noise state, when `diffusion` advances."""
+    features_NTD: Tensor | None = None
+    """Features of all positions, from `cascade`."""
 
 
 class BlockObjective(Protocol):
@@ -66,9 +78,8 @@ class BlockObjective(Protocol):
     def name(self) -> str:
         """As in the manifest."""
 
-    @property
-    def is_sequential(self) -> bool:
-        """True when block b needs z from block b-1, so blocks cannot be asked in parallel."""
+    def is_sequential(self, mode: TraversalMode) -> bool:
+        """Whether block b needs what block b-1 hands on, so that they are not asked in parallel."""
 
     def loss(
         self,
@@ -86,20 +97,25 @@ class BlockObjective(Protocol):
             generator: on the CPU; draws masks and noise.
         """
 
-    def read(self, block: BlockLike, tokens_NT: Tensor, start: int) -> Tensor:
+    def read(
+        self, block: BlockLike, tokens_NT: Tensor, start: int, features_NTD: Tensor | None = None
+    ) -> Traversed:
         """Honest log-probabilities at positions start..T-1, from the context alone.
 
         Args:
             block: the block to ask.
             tokens_NT: int64 [sequences, tokens], bytes or MASK_TOKEN.
             start: first position to read.
-
-        Returns:
-            Float32 [sequences, T - start, 256].
+            features_NTD: from the block before, for `cascade`; None where there is none.
         """
 
     def advance(
-        self, block: BlockLike, tokens_NT: Tensor, start: int, z_NPZ: Tensor | None
+        self,
+        block: BlockLike,
+        tokens_NT: Tensor,
+        start: int,
+        z_NPZ: Tensor | None,
+        features_NTD: Tensor | None = None,
     ) -> Traversed:
         """This block's part of a generation traversal; arguments as in `read`.
 
@@ -108,6 +124,7 @@ class BlockObjective(Protocol):
             tokens_NT: int64 [sequences, tokens], bytes or MASK_TOKEN.
             start: first position to read.
             z_NPZ: from the block before, or from `initial_noise` for block 0.
+            features_NTD: as in `read`.
 
         Raises:
             WireFormatError: z is missing, or not of the shape this objective needs.
@@ -116,7 +133,7 @@ class BlockObjective(Protocol):
     def initial_noise(
         self, num_sequences: int, num_positions: int, generator: torch.Generator
     ) -> Tensor | None:
-        """What block 0 gets as z: pure noise, or None unless the objective is sequential."""
+        """What block 0 gets as z: pure noise, or None unless the objective needs any."""
 
 
 def log_probs_from(logits_BTV: Tensor, start: int) -> Tensor:

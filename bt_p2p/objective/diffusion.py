@@ -32,7 +32,14 @@ import torch
 from torch import Tensor
 
 from bt_p2p.errors import WireFormatError
-from bt_p2p.objective.base import BlockLike, BlockLoss, BlockOutputLike, Traversed, log_probs_from
+from bt_p2p.objective.base import (
+    BlockLike,
+    BlockLoss,
+    BlockOutputLike,
+    TraversalMode,
+    Traversed,
+    log_probs_from,
+)
 from bt_p2p.objective.noise import NoiseBands, coefficients, euler_step, loss_weight
 from bt_p2p.objective.plain import mask_suffixes, nats_per_position
 from bt_p2p.protocol.manifest import MASK_TOKEN, VOCAB_SIZE, RunManifest
@@ -55,7 +62,6 @@ class DiffusionObjective:
     """Denoising cross entropy in the band of one block."""
 
     name = "diffusion"
-    is_sequential = True
 
     def __init__(self, manifest: RunManifest, block_index: int) -> None:
         self._spec = manifest.objective
@@ -64,6 +70,10 @@ class DiffusionObjective:
         self.codebook_VZ = seeded_codebook(manifest.seed, self._spec.codebook_dim)
         self.sigma_data = 1 / math.sqrt(self._spec.codebook_dim)
         """Standard deviation of one component of a unit-norm embedding."""
+
+    def is_sequential(self, mode: TraversalMode) -> bool:
+        """Only generation hands on z."""
+        return mode == "advance"
 
     def loss(
         self,
@@ -97,12 +107,23 @@ class DiffusionObjective:
             num_bytes=targets_BT.numel(),
         )
 
-    def read(self, block: BlockLike, tokens_NT: Tensor, start: int) -> Tensor:
+    def read(
+        self,
+        block: BlockLike,
+        tokens_NT: Tensor,
+        start: int,
+        features_NTD: Tensor | None = None,  # noqa: ARG002  # the port has it
+    ) -> Traversed:
         """The context's logits alone, with no z at all; see `BlockObjective.read`."""
-        return log_probs_from(block(tokens_NT).logits_BTV, start)
+        return Traversed(log_probs_NPV=log_probs_from(block(tokens_NT).logits_BTV, start))
 
     def advance(
-        self, block: BlockLike, tokens_NT: Tensor, start: int, z_NPZ: Tensor | None
+        self,
+        block: BlockLike,
+        tokens_NT: Tensor,
+        start: int,
+        z_NPZ: Tensor | None,
+        features_NTD: Tensor | None = None,  # noqa: ARG002
     ) -> Traversed:
         """Denoise from the top of this block's band to its bottom; see `BlockObjective.advance`."""
         num_sequences, num_tokens = tokens_NT.shape

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bt_p2p.objective.base import BlockLike, BlockLoss, Traversed, log_probs_from
+from bt_p2p.objective.base import BlockLike, BlockLoss, TraversalMode, Traversed, log_probs_from
 from bt_p2p.protocol.manifest import MASK_TOKEN, ObjectiveSpec
 
 
@@ -38,14 +38,26 @@ def nats_per_position(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
     return nats.view_as(targets_BT)
 
 
+def plain_loss(logits_BTV: Tensor, tokens_BT: Tensor, targets_BT: Tensor) -> BlockLoss:
+    """Mean cross entropy over all positions, and over those with ordinary input."""
+    nats_BT = nats_per_position(logits_BTV, targets_BT)
+    honest_nats = nats_BT.detach()[tokens_BT != MASK_TOKEN].mean()
+    return BlockLoss(
+        loss=nats_BT.mean(), cross_entropy=float(honest_nats), num_bytes=targets_BT.numel()
+    )
+
+
 class PlainObjective:
     """Every position predicts the next byte and weighs the same."""
 
     name = "plain"
-    is_sequential = False
 
     def __init__(self, spec: ObjectiveSpec) -> None:
         self._spec = spec
+
+    def is_sequential(self, mode: TraversalMode) -> bool:  # noqa: ARG002  # the port has it
+        """False: blocks hand on nothing."""
+        return False
 
     def loss(
         self,
@@ -56,25 +68,28 @@ class PlainObjective:
     ) -> BlockLoss:
         """See `BlockObjective.loss`."""
         tokens_BT = mask_suffixes(inputs_BT, self._spec, generator)
-        nats_BT = nats_per_position(block(tokens_BT).logits_BTV, targets_BT)
-        honest_nats = nats_BT.detach()[tokens_BT != MASK_TOKEN].mean()
-        return BlockLoss(
-            loss=nats_BT.mean(), cross_entropy=float(honest_nats), num_bytes=targets_BT.numel()
-        )
+        return plain_loss(block(tokens_BT).logits_BTV, tokens_BT, targets_BT)
 
-    def read(self, block: BlockLike, tokens_NT: Tensor, start: int) -> Tensor:
+    def read(
+        self,
+        block: BlockLike,
+        tokens_NT: Tensor,
+        start: int,
+        features_NTD: Tensor | None = None,  # noqa: ARG002
+    ) -> Traversed:
         """See `BlockObjective.read`."""
-        return log_probs_from(block(tokens_NT).logits_BTV, start)
+        return Traversed(log_probs_NPV=log_probs_from(block(tokens_NT).logits_BTV, start))
 
     def advance(
         self,
         block: BlockLike,
         tokens_NT: Tensor,
         start: int,
-        z_NPZ: Tensor | None,  # noqa: ARG002  # the port has it
+        z_NPZ: Tensor | None,  # noqa: ARG002
+        features_NTD: Tensor | None = None,
     ) -> Traversed:
         """See `BlockObjective.advance`; the same as `read`."""
-        return Traversed(log_probs_NPV=self.read(block, tokens_NT, start), z_NPZ=None)
+        return self.read(block, tokens_NT, start, features_NTD)
 
     def initial_noise(
         self,

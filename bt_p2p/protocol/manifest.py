@@ -58,12 +58,14 @@ class ModelSpec(_Spec):
 class ObjectiveSpec(_Spec):
     """The local objective every block trains on."""
 
-    name: Literal["plain", "diffusion", "end_to_end"] = "plain"
+    name: Literal["plain", "cascade", "diffusion", "end_to_end"] = "plain"
     """Which objective (docs/papers.md)."""
     sweep_fraction: Annotated[float, Field(ge=0, le=1)] = 0.25
     """Share of training sequences that end in a masked suffix, which trains `sweep`."""
     sweep_max_bytes: Annotated[int, Field(ge=1, le=4096)] = 32
     """Longest masked suffix; also the longest chunk of one sweep."""
+    upstream_dropout: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of training sequences that see no features of the block before (`cascade`)."""
     sigma_min: Annotated[float, Field(gt=0)] = 1.0
     """Lowest noise level (`diffusion`)."""
     sigma_max: Annotated[float, Field(gt=0)] = 10.0

@@ -1,24 +1,29 @@
 """Block requests and replies <-> frames. Frames are hostile: sizes, shapes and values are checked.
 
-Tokens travel as uint16, z and log-probabilities as float32, little endian.
+Tokens travel as uint16, z, features and log-probabilities as float32, little endian.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bt_p2p.chain.block_rpc import ForwardReply, ForwardRequest
+from bt_p2p.chain.block_rpc import (
+    ForwardReply,
+    ForwardRequest,
+    check_reply_shapes,
+    check_reply_values,
+)
 from bt_p2p.errors import WireFormatError
 from bt_p2p.protocol.limits import MAX_REQUEST_SEQUENCES
-from bt_p2p.protocol.manifest import VOCAB_SIZE
 from bt_p2p.swarm.streams import Frame
 
 _MAX_DIM = 1 << 20
-_LOG_SUM_TOLERANCE = 1e-2
 
 
 def encode_request(request: ForwardRequest) -> Frame:
@@ -30,11 +35,11 @@ def encode_request(request: ForwardRequest) -> Frame:
         "mode": request.mode,
         "start": request.start,
         "tokens": list(request.tokens_NT.shape),
-        "z": None if request.z_NPZ is None else list(request.z_NPZ.shape),
+        "z": _shape_or_none(request.z_NPZ),
+        "features": _shape_or_none(request.features_NTD),
     }
     body = request.tokens_NT.to(torch.int32).numpy().astype("<u2").tobytes()
-    if request.z_NPZ is not None:
-        body += _float_bytes(request.z_NPZ)
+    body += _float_bytes(request.z_NPZ) + _float_bytes(request.features_NTD)
     return Frame(header=header, body=body)
 
 
@@ -48,30 +53,26 @@ def decode_request(frame: Frame) -> ForwardRequest:
     tokens_shape = _shape(header.get("tokens"), num_dims=2)
     if tokens_shape[0] > MAX_REQUEST_SEQUENCES:
         raise WireFormatError(f"{tokens_shape[0]} sequences, allowed are {MAX_REQUEST_SEQUENCES}")
-    z_shape = None if header.get("z") is None else _shape(header["z"], num_dims=3)
     num_token_bytes = 2 * int(np.prod(tokens_shape))
-    num_z_bytes = 0 if z_shape is None else 4 * int(np.prod(z_shape))
-    if len(frame.body) != num_token_bytes + num_z_bytes:
+    if len(frame.body) < num_token_bytes:
         raise WireFormatError(
-            f"request body has {len(frame.body)} bytes, its shapes need "
-            f"{num_token_bytes + num_z_bytes}"
+            f"request body has {len(frame.body)} bytes, its shapes need {num_token_bytes} and more"
         )
+    z_NPZ, features_NTD = _read_floats(frame, ("z", "features"), num_token_bytes)
     mode, run_id = header.get("mode"), header.get("run")
     if mode not in ("read", "advance"):
         raise WireFormatError(f"mode {mode!r:.40} is not read or advance")
     if not isinstance(run_id, str):
         raise WireFormatError("run is not text")
     tokens = np.frombuffer(frame.body, dtype="<u2", count=num_token_bytes // 2)
-    z = None
-    if z_shape is not None:
-        z = _floats(frame.body[num_token_bytes:], z_shape)
     return ForwardRequest(
         run_id=run_id,
         block=_int(header, "block"),
         mode=mode,
         tokens_NT=torch.from_numpy(tokens.astype(np.int64)).reshape(tokens_shape),
         start=_int(header, "start"),
-        z_NPZ=z,
+        z_NPZ=z_NPZ,
+        features_NTD=features_NTD,
     )
 
 
@@ -82,11 +83,11 @@ def encode_reply(reply: ForwardReply) -> Frame:
         "round": reply.round_index,
         "compute_ms": reply.compute_ms,
         "log_probs": list(reply.log_probs_NPV.shape),
-        "z": None if reply.z_NPZ is None else list(reply.z_NPZ.shape),
+        "z": _shape_or_none(reply.z_NPZ),
+        "features": _shape_or_none(reply.features_NTD),
     }
     body = _float_bytes(reply.log_probs_NPV)
-    if reply.z_NPZ is not None:
-        body += _float_bytes(reply.z_NPZ)
+    body += _float_bytes(reply.z_NPZ) + _float_bytes(reply.features_NTD)
     return Frame(header=header, body=body)
 
 
@@ -96,41 +97,44 @@ def decode_reply(frame: Frame, request: ForwardRequest) -> ForwardReply:
     Raises:
         WireFormatError: another shape, not finite, or not normalised.
     """
-    num_sequences, num_tokens = request.tokens_NT.shape
-    expected = (num_sequences, num_tokens - request.start, VOCAB_SIZE)
-    shape = _shape(frame.header.get("log_probs"), num_dims=3)
-    z_shape = None if frame.header.get("z") is None else _shape(frame.header["z"], num_dims=3)
-    if shape != expected:
-        raise WireFormatError(f"log-probabilities have shape {shape}, expected {expected}")
-    z_expected = None if request.z_NPZ is None else tuple(request.z_NPZ.shape)
-    if z_shape != z_expected:
-        raise WireFormatError(f"z has shape {z_shape}, expected {z_expected}")
-    num_bytes = 4 * int(np.prod(shape))
-    num_z_bytes = 0 if z_shape is None else 4 * int(np.prod(z_shape))
-    if len(frame.body) != num_bytes + num_z_bytes:
-        raise WireFormatError(
-            f"reply body has {len(frame.body)} bytes, its shapes need {num_bytes}"
-        )
-    log_probs = _floats(frame.body[:num_bytes], shape)
-    if not bool(torch.isfinite(log_probs).all()):
-        raise WireFormatError("log-probabilities are not finite")
-    if float(log_probs.logsumexp(dim=-1).abs().max()) > _LOG_SUM_TOLERANCE:
-        raise WireFormatError("log-probabilities do not sum to one")
-    z = None
-    if z_shape is not None:
-        z = _floats(frame.body[num_bytes:], z_shape)
-        if not bool(torch.isfinite(z).all()):
-            raise WireFormatError("z is not finite")
+    check_reply_shapes(
+        request,
+        log_probs=_shape(frame.header.get("log_probs"), num_dims=3),
+        z=_optional_shape(frame.header.get("z")),
+        features=_optional_shape(frame.header.get("features")),
+    )
+    log_probs, z_NPZ, features_NTD = _read_floats(frame, ("log_probs", "z", "features"), 0)
+    assert log_probs is not None
+    check_reply_values(log_probs, z_NPZ, features_NTD)
     compute_ms = frame.header.get("compute_ms")
     return ForwardReply(
         log_probs_NPV=log_probs,
-        z_NPZ=z,
+        z_NPZ=z_NPZ,
+        features_NTD=features_NTD,
         round_index=_int(frame.header, "round"),
         compute_ms=float(compute_ms) if isinstance(compute_ms, int | float) else 0.0,
     )
 
 
-def _float_bytes(tensor: Tensor) -> bytes:
+def _read_floats(frame: Frame, names: Sequence[str], offset: int) -> list[Tensor | None]:
+    """The tensors whose shapes stand in the header, one after another to the end of the body."""
+    shapes = [_optional_shape(frame.header.get(name)) for name in names]
+    sizes = [0 if shape is None else 4 * math.prod(shape) for shape in shapes]
+    if len(frame.body) != offset + sum(sizes):
+        raise WireFormatError(
+            f"body has {len(frame.body)} bytes, its shapes need {offset + sum(sizes)}"
+        )
+    tensors: list[Tensor | None] = []
+    for shape, size_bytes in zip(shapes, sizes, strict=True):
+        data = frame.body[offset : offset + size_bytes]
+        tensors.append(None if shape is None else _floats(data, shape))
+        offset += size_bytes
+    return tensors
+
+
+def _float_bytes(tensor: Tensor | None) -> bytes:
+    if tensor is None:
+        return b""
     data: bytes = tensor.detach().float().contiguous().numpy().astype("<f4").tobytes()
     return data
 
@@ -147,6 +151,14 @@ def _shape(value: Any, *, num_dims: int) -> tuple[int, ...]:
     ):
         raise WireFormatError(f"shape {value!r:.60} is not {num_dims} positive sizes")
     return tuple(value)
+
+
+def _optional_shape(value: Any) -> tuple[int, ...] | None:
+    return None if value is None else _shape(value, num_dims=3)
+
+
+def _shape_or_none(tensor: Tensor | None) -> list[int] | None:
+    return None if tensor is None else list(tensor.shape)
 
 
 def _int(header: dict[str, Any], key: str) -> int:

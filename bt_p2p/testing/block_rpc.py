@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from bt_p2p.chain.block_rpc import (
     BlockService,
@@ -16,6 +17,8 @@ from bt_p2p.chain.block_rpc import (
     ForwardRequest,
     Progress,
     WeightsReply,
+    check_reply_shapes,
+    check_reply_values,
 )
 from bt_p2p.errors import (
     BtError,
@@ -24,12 +27,9 @@ from bt_p2p.errors import (
     PeerUnreachableError,
     WireFormatError,
 )
-from bt_p2p.protocol.manifest import VOCAB_SIZE
 from bt_p2p.testing.faults import FaultKind, FaultPlan
 
 T = TypeVar("T")
-
-_LOG_SUM_TOLERANCE = 1e-2
 
 
 class InMemoryBlockClient:
@@ -126,28 +126,27 @@ class InMemoryBlockClient:
 
 def _copy_request(request: ForwardRequest) -> ForwardRequest:
     """What the holder gets shares no memory with the caller."""
-    z_NPZ = None if request.z_NPZ is None else request.z_NPZ.float().clone()
-    return replace(request, tokens_NT=request.tokens_NT.clone(), z_NPZ=z_NPZ)
+    return replace(
+        request,
+        tokens_NT=request.tokens_NT.clone(),
+        z_NPZ=_copy(request.z_NPZ),
+        features_NTD=_copy(request.features_NTD),
+    )
 
 
 def _checked(reply: ForwardReply, request: ForwardRequest) -> ForwardReply:
     """The reply as the caller gets it: finite distributions of the shape that was asked for."""
-    num_sequences, num_tokens = request.tokens_NT.shape
-    expected = (num_sequences, num_tokens - request.start, VOCAB_SIZE)
-    log_probs = reply.log_probs_NPV.detach().float().clone()
-    if tuple(log_probs.shape) != expected:
-        raise WireFormatError(
-            f"log-probabilities have shape {tuple(log_probs.shape)}, expected {expected}"
-        )
-    if not bool(torch.isfinite(log_probs).all()):
-        raise WireFormatError("log-probabilities are not finite")
-    if float(log_probs.logsumexp(dim=-1).abs().max()) > _LOG_SUM_TOLERANCE:
-        raise WireFormatError("log-probabilities do not sum to one")
-    z_NPZ = None if reply.z_NPZ is None else reply.z_NPZ.detach().float().clone()
-    z_shape = None if z_NPZ is None else tuple(z_NPZ.shape)
-    z_expected = None if request.z_NPZ is None else tuple(request.z_NPZ.shape)
-    if z_shape != z_expected:
-        raise WireFormatError(f"z has shape {z_shape}, expected {z_expected}")
-    if z_NPZ is not None and not bool(torch.isfinite(z_NPZ).all()):
-        raise WireFormatError("z is not finite")
-    return replace(reply, log_probs_NPV=log_probs, z_NPZ=z_NPZ)
+    log_probs_NPV = reply.log_probs_NPV.detach().float().clone()
+    z_NPZ, features_NTD = _copy(reply.z_NPZ), _copy(reply.features_NTD)
+    check_reply_shapes(
+        request,
+        log_probs=tuple(log_probs_NPV.shape),
+        z=None if z_NPZ is None else tuple(z_NPZ.shape),
+        features=None if features_NTD is None else tuple(features_NTD.shape),
+    )
+    check_reply_values(log_probs_NPV, z_NPZ, features_NTD)
+    return replace(reply, log_probs_NPV=log_probs_NPV, z_NPZ=z_NPZ, features_NTD=features_NTD)
+
+
+def _copy(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach().float().clone()

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from bt_p2p.errors import CheckpointError
-from bt_p2p.model.block import initial_block
+from bt_p2p.model.block import Block, initial_block
 from bt_p2p.model.checkpoint import Checkpoint
 from bt_p2p.model.device import DeviceChoice
+from bt_p2p.objective.base import Upstream
 from bt_p2p.objective.registry import make_objective
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.training.data import BatchSource, batch_key
@@ -73,15 +74,32 @@ class BlockTrainer:
         device: DeviceChoice,
         source: BatchSource,
         peer_id: str,
+        *,
+        upstream: Upstream | None = None,
+        compile_block: bool = False,
     ) -> None:
-        """Make the block; raises ConfigError when the run has no such block."""
+        """Make the block.
+
+        Args:
+            manifest: the run.
+            block_index: which block.
+            device: where it trains.
+            source: its batches.
+            peer_id: whose order of the data.
+            upstream: what `cascade` trains on.
+            compile_block: use torch.compile, which needs a C++ compiler and a minute at the start.
+
+        Raises:
+            ConfigError: the run has no such block.
+        """
         self._manifest = manifest
         self._block_index = block_index
         self._device = device
         self._source = source
         self._peer_id = peer_id
         self.block = initial_block(manifest, block_index).to(device.device)
-        self._objective = make_objective(manifest, block_index)
+        self._callable: Block = torch.compile(self.block) if compile_block else self.block  # type: ignore[assignment]
+        self._objective = make_objective(manifest, block_index, upstream)
         self._parameters: dict[str, nn.Parameter] = dict(self.block.named_parameters())
         self._optimizer = BlockOptimizer(manifest.optimizer, self._parameters)
         self.round_index = 0
@@ -107,7 +125,7 @@ class BlockTrainer:
         self._optimizer.zero_grad()
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._device.autocast_bf16):
             result = self._objective.loss(
-                self.block, inputs_BT.to(device), targets_BT.to(device), _generator(*position)
+                self._callable, inputs_BT.to(device), targets_BT.to(device), _generator(*position)
             )
         loss = float(result.loss.detach())
         is_finite = math.isfinite(loss)

@@ -64,7 +64,9 @@ def test_a_chain_reads_what_its_blocks_read(diffusion, tokens_NT, start) -> None
     """Honest log-probabilities of every block, and their composition."""
     manifest = tiny_manifest(diffusion=diffusion)
     with torch.inference_mode():
-        expected = [each.read(block, tokens_NT, start) for each, block in blocks_of(manifest)]
+        expected = [
+            each.read(block, tokens_NT, start).log_probs_NPV for each, block in blocks_of(manifest)
+        ]
 
     found = asyncio.run(session_of(manifest).traverse(tokens_NT, start=start, mode="read"))
 

@@ -67,7 +67,7 @@ def test_remote_blocks_answer_exactly_as_local_ones(visitor, is_diffusion: bool)
 
     with torch.inference_mode():
         for block in range(3):
-            local = objectives[block].read(blocks[block], tokens, 0)
+            local = objectives[block].read(blocks[block], tokens, 0).log_probs_NPV
             assert torch.equal(local, read.per_block_log_probs[block])
             step = objectives[block].advance(blocks[block], tokens, 5, z)
             z = step.z_NPZ

@@ -30,7 +30,8 @@ def test_codebook_rows_have_unit_norm_and_follow_the_seed():
 def test_noise_starts_pure_at_the_highest_sigma(manifest_of):
     """Nothing of any target is in it."""
     objective = make_objective(manifest_of("diffusion"), 0)
-    assert objective.is_sequential
+    assert objective.is_sequential("advance")
+    assert not objective.is_sequential("read")
     z_NPZ = objective.initial_noise(40, 50, torch.Generator().manual_seed(0))
     assert (40, 50, 8) == tuple(z_NPZ.shape)
     assert 10.0 == pytest.approx(z_NPZ.std().item(), rel=0.02)

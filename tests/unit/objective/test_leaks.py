@@ -8,7 +8,7 @@ import torch
 from bt_p2p.objective.registry import make_objective
 from bt_p2p.protocol.manifest import MASK_TOKEN
 
-NAMES = ["plain", "diffusion", "end_to_end"]
+NAMES = ["plain", "cascade", "diffusion", "end_to_end"]
 NUM_TOKENS = 12
 
 
@@ -24,7 +24,7 @@ def test_unseen_bytes_do_not_move_what_is_read(manifest_of, stirred_block, name)
     noise = objective.initial_noise(2, NUM_TOKENS, torch.Generator().manual_seed(1))
     tokens_NT = random_tokens(0)
     with torch.inference_mode():
-        base = objective.read(block, tokens_NT, 0)
+        base = objective.read(block, tokens_NT, 0).log_probs_NPV
         base_step = objective.advance(block, tokens_NT, 0, noise)
         for i in range(NUM_TOKENS - 1):
             other_NT = tokens_NT.clone()
@@ -33,7 +33,7 @@ def test_unseen_bytes_do_not_move_what_is_read(manifest_of, stirred_block, name)
             step = objective.advance(block, other_NT, 0, noise)
             same = {"rtol": 0, "atol": 1e-5}
             torch.testing.assert_close(
-                base[:, seen], objective.read(block, other_NT, 0)[:, seen], **same
+                base[:, seen], objective.read(block, other_NT, 0).log_probs_NPV[:, seen], **same
             )
             torch.testing.assert_close(
                 base_step.log_probs_NPV[:, seen], step.log_probs_NPV[:, seen], **same
@@ -65,7 +65,7 @@ def test_reported_cross_entropy_is_that_of_read(manifest_of, stirred_block, name
     inputs_BT, targets_BT = random_tokens(0, (8, NUM_TOKENS)), random_tokens(1, (8, NUM_TOKENS))
     result = objective.loss(block, inputs_BT, targets_BT, torch.Generator().manual_seed(2))
     (tokens_BT,) = seen
-    log_probs = objective.read(block, tokens_BT, 0)
+    log_probs = objective.read(block, tokens_BT, 0).log_probs_NPV
     nats = [
         -log_probs[b, i, targets_BT[b, i]].item()
         for b in range(8)
@@ -102,7 +102,9 @@ def test_reading_from_a_start_is_a_slice_of_reading_all(manifest_of, stirred_blo
     block, objective = stirred_block(manifest), make_objective(manifest, 0)
     tokens_NT = random_tokens(0)
     with torch.inference_mode():
-        everything, tail = (objective.read(block, tokens_NT, start) for start in (0, 9))
+        everything, tail = (
+            objective.read(block, tokens_NT, start).log_probs_NPV for start in (0, 9)
+        )
     assert (2, 3, 256) == tuple(tail.shape)
     torch.testing.assert_close(everything[:, 9:], tail)
     torch.testing.assert_close(torch.ones(2, 3), tail.exp().sum(-1))

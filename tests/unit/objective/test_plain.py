@@ -65,7 +65,7 @@ def test_loss_is_the_mean_over_all_positions(manifest_of, stirred_block, name):
     inputs_BT, targets_BT = torch.randint(0, 256, (2, 6, 12), generator=generator)
     result = objective.loss(block, inputs_BT, targets_BT, torch.Generator().manual_seed(1))
     tokens_BT = mask_suffixes(inputs_BT, manifest.objective, torch.Generator().manual_seed(1))
-    log_probs_BTV = objective.read(block, tokens_BT, 0)
+    log_probs_BTV = objective.read(block, tokens_BT, 0).log_probs_NPV
     nats = [-log_probs_BTV[b, i, targets_BT[b, i]].item() for b in range(6) for i in range(12)]
     assert sum(nats) / len(nats) == pytest.approx(result.loss.item(), abs=1e-4)
 
@@ -75,9 +75,9 @@ def test_plain_blocks_hand_on_nothing(manifest_of, stirred_block, name):
     """So they may be asked in parallel."""
     manifest = manifest_of(name)
     block, objective = stirred_block(manifest), make_objective(manifest, 0)
-    assert (name, False) == (objective.name, objective.is_sequential)
+    assert (name, False) == (objective.name, objective.is_sequential("advance"))
     assert objective.initial_noise(2, 3, torch.Generator()) is None
     tokens_NT = torch.zeros(2, 12, dtype=torch.int64)
     step = objective.advance(block, tokens_NT, 9, None)
     assert step.z_NPZ is None
-    assert torch.equal(objective.read(block, tokens_NT, 9), step.log_probs_NPV)
+    assert torch.equal(objective.read(block, tokens_NT, 9).log_probs_NPV, step.log_probs_NPV)
