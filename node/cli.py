@@ -235,14 +235,12 @@ def generate(
     """Continue a text through a chain of holders, one for each block."""
     from node.commands.generate import GenerateRequest, generate_text
 
-    if mode not in ("ar", "sweep"):
-        raise ConfigError(f"mode {mode!r} is not one of: ar, sweep")
     return generate_text(
         GenerateRequest(
             prompt=prompt,
             initial_peers=tuple(initial_peers or ()),
             run=run,
-            mode=mode,
+            mode=_mode(mode),
             max_new_bytes=max_new_bytes,
             chunk=chunk,
             temperature=temperature,
@@ -252,6 +250,50 @@ def generate(
             wait_s=wait,
             verbose=verbose,
             as_json=as_json,
+            state_path=_state(state_dir).path,
+            debug=debug,
+        )
+    )
+
+
+@app.command()
+def serve(
+    initial_peers: InitialPeers = None,
+    run: Run = None,
+    host: Annotated[str, typer.Option(help="IP address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")
+    ] = 8000,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="BT_NODE_API_KEY",
+            help="Key that clients must send; needed on other hosts than 127.0.0.1.",
+        ),
+    ] = None,
+    mode: Annotated[str, typer.Option(help="ar or sweep, for requests that name no mode.")] = "ar",
+    max_concurrent: Annotated[
+        int, typer.Option(min=1, help="Requests answered at once; more get status 429.")
+    ] = 8,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Most bytes that one request may ask for.")
+    ] = 4096,
+    state_dir: State = None,
+    debug: Debug = False,
+) -> int:
+    """Serve the swarm's model over HTTP, as OpenAI's clients expect it. Ctrl-C ends it."""
+    from node.commands.serve import ServeRequest, serve_swarm
+
+    return serve_swarm(
+        ServeRequest(
+            initial_peers=tuple(initial_peers or ()),
+            run=run,
+            host=host,
+            port=port,
+            api_key=api_key,
+            mode=_mode(mode),
+            max_concurrent=max_concurrent,
+            max_tokens=max_tokens,
             state_path=_state(state_dir).path,
             debug=debug,
         )
@@ -286,3 +328,9 @@ def evaluate(
 
 def _state(path: Path | None) -> StateDir:
     return StateDir(path or default_state_dir())
+
+
+def _mode(name: str) -> str:
+    if name not in ("ar", "sweep"):
+        raise ConfigError(f"mode {name!r} is not one of: ar, sweep")
+    return name

@@ -22,6 +22,8 @@ from bt_p2p.model.block import Block
 from bt_p2p.model.checkpoint import load_checkpoint, save_checkpoint
 from bt_p2p.model.device import pick_device
 from bt_p2p.model.sizes import block_sizes
+from bt_p2p.model.upstream import UpstreamStack
+from bt_p2p.model.wire import TensorSpec
 from bt_p2p.protocol.assignment import check_block, choose_block
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.identity import short_peer_id
@@ -42,6 +44,7 @@ from node.state_dir import StateDir
 from node.stop import StopRequest
 from node.sync import donors, fetch_weights
 from node.tui.progress import JoinReporter
+from node.upstream import UpstreamRefresher
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +96,7 @@ class Volunteer:
         self._round_served = 0
         self._view: SwarmOverview | None = None
         self._payload_sent_bytes = 0
+        self._refresher: UpstreamRefresher | None = None
         self._is_first = joined.is_first
         self._keeper = LeaseKeeper(
             joined.directory, joined.manifest, self._describe, joined.clock, self._see
@@ -108,7 +112,8 @@ class Volunteer:
                 self._peer.dht, self._manifest, block, _weight_shapes(self._manifest)
             )
             stack.callback(averager.stop)
-            trainer = self._make_trainer(block)
+            upstream = self._make_upstream(block)
+            trainer = self._make_trainer(block, upstream)
             service = LocalBlockService(self._manifest, block)
             service.adopt(trainer.weights(), trainer.round_index)
             server = HivemindBlockServer(self._peer.p2p, service)
@@ -127,6 +132,9 @@ class Volunteer:
                 stop=self._stop,
                 clock=self._clock,
             )
+            self._refresher = self._make_refresher(trainer, upstream)
+            if self._refresher is not None:
+                stack.callback(self._refresher.stop)
             try:
                 self._train(runner, trainer, service, server)
             finally:
@@ -159,13 +167,32 @@ class Volunteer:
         self._keeper.renew()
         return self._block
 
-    def _make_trainer(self, block: int) -> BlockTrainer:
+    def _make_upstream(self, block: int) -> UpstreamStack | None:
+        if self._manifest.objective.name != "cascade" or block == 0:
+            return None
+        return UpstreamStack(self._manifest, block, pick_device(self._device).device)
+
+    def _make_refresher(
+        self, trainer: BlockTrainer, upstream: UpstreamStack | None
+    ) -> UpstreamRefresher | None:
+        if upstream is None:
+            return None
+        return UpstreamRefresher(
+            self._manifest,
+            upstream,
+            HivemindBlockClient(self._peer.p2p),
+            self._peer.loop.start,
+            peer_id=self._peer.peer_id,
+            expected=_tensor_specs(trainer),
+        )
+
+    def _make_trainer(self, block: int, upstream: UpstreamStack | None) -> BlockTrainer:
         device = pick_device(self._device)
         self._reporter.line(f"training on {device.reason}")
         self._record.update(device=device.reason)
         spec = self._manifest
         source = BatchSource(self._corpus.train, spec.model.context, spec.optimizer.batch_size)
-        trainer = BlockTrainer(spec, block, device, source, self._peer.peer_id)
+        trainer = BlockTrainer(spec, block, device, source, self._peer.peer_id, upstream=upstream)
         checkpoint = load_checkpoint(self._checkpoint_path(block))
         if checkpoint is not None:
             trainer.restore(checkpoint)
@@ -200,14 +227,11 @@ class Volunteer:
         if not ahead:
             return
         self._record.update(state="syncing")
-        expected = {
-            name: (tuple(tensor.shape), tensor.dtype) for name, tensor in trainer.weights().items()
-        }
         download = self._peer.loop.start(
             fetch_weights(
                 HivemindBlockClient(self._peer.p2p),
                 ahead,
-                expected=expected,
+                expected=_tensor_specs(trainer),
                 min_round_index=trainer.round_index + 1,
             )
         )
@@ -237,6 +261,7 @@ class Volunteer:
         saved_at_s = self._clock.monotonic_s()
         while not self._stop.is_requested:
             self._check_children()
+            self._refresh_upstream()
             try:
                 result = runner.run_round()
             except TrainingError as exc:
@@ -257,6 +282,15 @@ class Volunteer:
             if num_rounds == self._max_rounds:
                 return
             self._catch_up_if_behind(trainer, service)
+
+    def _refresh_upstream(self) -> None:
+        if self._refresher is None or self._view is None:
+            return
+        self._refresher.between_rounds(self._view)
+        if self._refresher.problem:
+            self._record.warn("upstream", self._refresher.problem)
+        else:
+            self._record.clear("upstream")
 
     def _catch_up_if_behind(self, trainer: BlockTrainer, service: LocalBlockService) -> None:
         view = self._view
@@ -380,6 +414,10 @@ class Volunteer:
             self._reporter.line(
                 f"first node of run {self._manifest.run_id}; it trains alone until others come"
             )
+
+
+def _tensor_specs(trainer: BlockTrainer) -> dict[str, TensorSpec]:
+    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in trainer.weights().items()}
 
 
 def _weight_shapes(manifest: RunManifest) -> Mapping[str, tuple[int, ...]]:

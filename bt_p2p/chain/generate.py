@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from bt_p2p.chain.sampling import Sampling, sample_bytes
 from bt_p2p.chain.session import ChainSession, Hop
@@ -37,6 +38,8 @@ class Chunk:
     data: bytes
     hops: tuple[Hop, ...]
     failed_peers: tuple[str, ...]
+    log_probs_PV: Tensor
+    """Float32 [bytes, 256]: the model's distribution of each byte, before temperature and top-p."""
 
 
 def check_options(options: GenerateOptions, prompt: bytes, manifest: RunManifest) -> None:
@@ -95,7 +98,13 @@ async def generate(
             mode="advance",
             z_NPZ=session.objective.initial_noise(1, num_new, generator),
         )
-        data = bytes(sample_bytes(traversal.log_probs_NPV[0], options.sampling, generator))
+        log_probs_PV = traversal.log_probs_NPV[0]
+        data = bytes(sample_bytes(log_probs_PV, options.sampling, generator))
         text += data
         remaining -= num_new
-        yield Chunk(data=data, hops=traversal.hops, failed_peers=traversal.failed_peers)
+        yield Chunk(
+            data=data,
+            hops=traversal.hops,
+            failed_peers=traversal.failed_peers,
+            log_probs_PV=log_probs_PV,
+        )

@@ -12,6 +12,11 @@ class TextDecoder:
         """Start at a character's beginning."""
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
+    @property
+    def is_at_boundary(self) -> bool:
+        """Whether no character has begun without having ended."""
+        return not self._decoder.getstate()[0]
+
     def feed(self, data: bytes) -> str:
         """The whole characters that these bytes complete."""
         return self._decoder.decode(data)

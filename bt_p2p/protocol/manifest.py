@@ -66,6 +66,8 @@ class ObjectiveSpec(_Spec):
     """Longest masked suffix; also the longest chunk of one sweep."""
     upstream_dropout: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Share of training sequences that see no features of the block before (`cascade`)."""
+    upstream_refresh_rounds: Annotated[int, Field(ge=1, le=100_000)] = 2
+    """Rounds after which the copy of an earlier block is fetched anew (`cascade`)."""
     sigma_min: Annotated[float, Field(gt=0)] = 1.0
     """Lowest noise level (`diffusion`)."""
     sigma_max: Annotated[float, Field(gt=0)] = 10.0

@@ -30,20 +30,17 @@ TINY_OBJECTIVE = ObjectiveSpec(sweep_max_bytes=4, codebook_dim=8)
 def tiny_manifest(
     name: str = "tiny",
     *,
-    diffusion: bool = False,
+    objective: str = "plain",
     num_blocks: int = 3,
     round_s: float = 4.0,
     seed: int = 0,
 ) -> RunManifest:
     """A run that needs next to nothing; another name or seed makes another run."""
-    objective = TINY_OBJECTIVE
-    if diffusion:
-        objective = objective.model_copy(update={"name": "diffusion"})
     return RunManifest(
         name=name,
         seed=seed,
         model=TINY_MODEL.model_copy(update={"num_blocks": num_blocks}),
-        objective=objective,
+        objective=TINY_OBJECTIVE.model_copy(update={"name": objective}),
         rounds=RoundSpec(round_s=round_s),
     )
 

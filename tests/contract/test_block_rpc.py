@@ -87,10 +87,10 @@ def wire(request) -> Iterator[Wire]:
         holder_peer.loop.run(server.stop(), timeout_s=TIMEOUT_S)
 
 
-@pytest.fixture(params=["plain", "diffusion"])
+@pytest.fixture(params=["plain", "cascade", "diffusion"])
 def manifest(request) -> RunManifest:
     """A run of each kind of objective."""
-    return tiny_manifest(diffusion=request.param == "diffusion")
+    return tiny_manifest(objective=request.param)
 
 
 def make_request(manifest: RunManifest, *, mode: str = "advance", block: int = 1) -> ForwardRequest:
@@ -101,8 +101,17 @@ def make_request(manifest: RunManifest, *, mode: str = "advance", block: int = 1
     z_NPZ = None
     if mode == "advance":
         z_NPZ = make_objective(manifest, block).initial_noise(2, 3, generator)
+    features_NTD = None
+    if manifest.objective.name == "cascade":
+        features_NTD = torch.randn(2, 9, manifest.model.d_model, generator=generator)
     return ForwardRequest(
-        run_id=manifest.run_id, block=block, mode=mode, tokens_NT=tokens_NT, start=6, z_NPZ=z_NPZ
+        run_id=manifest.run_id,
+        block=block,
+        mode=mode,
+        tokens_NT=tokens_NT,
+        start=6,
+        z_NPZ=z_NPZ,
+        features_NTD=features_NTD,
     )
 
 
@@ -140,14 +149,16 @@ class FailingService:
 
 @pytest.mark.parametrize("mode", ["read", "advance"])
 def test_the_answer_is_exactly_what_the_holder_computes(wire, manifest, mode):
-    """Bit for bit, with the round and z of the holder."""
+    """Bit for bit, with the round, z and features of the holder."""
     service = tiny_service(manifest, 1, round_index=12)
     request = make_request(manifest, mode=mode)
     expected = asyncio.run(service.forward(request))
     reply = wire.run(wire.client.forward(wire.serve(service), request, timeout_s=TIMEOUT_S))
     assert torch.equal(expected.log_probs_NPV, reply.log_probs_NPV)
-    assert (expected.z_NPZ is None) == (reply.z_NPZ is None)
-    assert expected.z_NPZ is None or torch.equal(expected.z_NPZ, reply.z_NPZ)
+    for name in ("z_NPZ", "features_NTD"):
+        theirs, mine = getattr(expected, name), getattr(reply, name)
+        assert (theirs is None) == (mine is None)
+        assert theirs is None or torch.equal(theirs, mine)
     assert (12, torch.float32) == (reply.round_index, reply.log_probs_NPV.dtype)
     assert 0 <= reply.compute_ms
 
@@ -245,8 +256,29 @@ def test_a_holder_that_never_answers_times_out(wire):
 )
 def test_a_malformed_answer_is_a_wire_format_error(wire, spoil, message):
     """Whatever a holder sends, the caller gets distributions of the right shape or an error."""
-    manifest = tiny_manifest(diffusion=True)
+    manifest = tiny_manifest(objective="diffusion")
     peer_id = wire.serve(SpoilingService(manifest, spoil))
+    with pytest.raises(WireFormatError, match=message):
+        wire.run(wire.client.forward(peer_id, make_request(manifest), timeout_s=TIMEOUT_S))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda features: features * torch.nan, "features are not finite"),
+        (lambda features: features[:, 1:], "features have shape"),
+        (lambda features: features[:1], "features have shape"),
+    ],
+    ids=["nan", "tokens", "sequences"],
+)
+def test_malformed_features_are_a_wire_format_error(wire, spoil, message):
+    """They would become the input of the next holder."""
+    manifest = tiny_manifest(objective="cascade")
+
+    def spoil_reply(reply):
+        return replace(reply, features_NTD=spoil(reply.features_NTD))
+
+    peer_id = wire.serve(SpoilingService(manifest, spoil_reply))
     with pytest.raises(WireFormatError, match=message):
         wire.run(wire.client.forward(peer_id, make_request(manifest), timeout_s=TIMEOUT_S))
 

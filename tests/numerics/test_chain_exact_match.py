@@ -57,16 +57,18 @@ def blocks_of(manifest: RunManifest):
         yield make_objective(manifest, index), block
 
 
-@pytest.mark.parametrize("diffusion", [False, True], ids=["plain", "diffusion"])
+@pytest.mark.parametrize("objective", ["plain", "cascade", "diffusion"])
 @pytest.mark.parametrize("tokens_NT", [BYTES_NT, MASKED_NT], ids=["bytes", "masks"])
 @pytest.mark.parametrize("start", [0, 2])
-def test_a_chain_reads_what_its_blocks_read(diffusion, tokens_NT, start) -> None:
+def test_a_chain_reads_what_its_blocks_read(objective, tokens_NT, start) -> None:
     """Honest log-probabilities of every block, and their composition."""
-    manifest = tiny_manifest(diffusion=diffusion)
+    manifest = tiny_manifest(objective=objective)
+    expected, features_NTD = [], None
     with torch.inference_mode():
-        expected = [
-            each.read(block, tokens_NT, start).log_probs_NPV for each, block in blocks_of(manifest)
-        ]
+        for each, block in blocks_of(manifest):
+            traversed = each.read(block, tokens_NT, start, features_NTD)
+            features_NTD = traversed.features_NTD
+            expected.append(traversed.log_probs_NPV)
 
     found = asyncio.run(session_of(manifest).traverse(tokens_NT, start=start, mode="read"))
 
@@ -75,21 +77,21 @@ def test_a_chain_reads_what_its_blocks_read(diffusion, tokens_NT, start) -> None
     assert torch.equal(compose(expected), found.log_probs_NPV)
 
 
-@pytest.mark.parametrize("diffusion", [False, True], ids=["plain", "diffusion"])
+@pytest.mark.parametrize("objective", ["plain", "cascade", "diffusion"])
 @pytest.mark.parametrize("tokens_NT", [BYTES_NT, MASKED_NT], ids=["bytes", "masks"])
 @pytest.mark.parametrize("start", [0, 2])
-def test_a_chain_advances_as_its_blocks_do(diffusion, tokens_NT, start) -> None:
-    """Noise goes through the blocks in order; plain blocks hand on nothing."""
-    manifest = tiny_manifest(diffusion=diffusion)
+def test_a_chain_advances_as_its_blocks_do(objective, tokens_NT, start) -> None:
+    """Noise and features go through the blocks in order; plain blocks hand on nothing."""
+    manifest = tiny_manifest(objective=objective)
     num_sequences, num_tokens = tokens_NT.shape
     noise_NPZ = make_objective(manifest, 0).initial_noise(
         num_sequences, num_tokens - start, torch.Generator().manual_seed(0)
     )
-    expected, z_NPZ = [], noise_NPZ
+    expected, z_NPZ, features_NTD = [], noise_NPZ, None
     with torch.inference_mode():
-        for objective, block in blocks_of(manifest):
-            traversed = objective.advance(block, tokens_NT, start, z_NPZ)
-            z_NPZ = traversed.z_NPZ
+        for each, block in blocks_of(manifest):
+            traversed = each.advance(block, tokens_NT, start, z_NPZ, features_NTD)
+            z_NPZ, features_NTD = traversed.z_NPZ, traversed.features_NTD
             expected.append(traversed.log_probs_NPV)
 
     found = asyncio.run(

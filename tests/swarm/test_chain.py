@@ -37,15 +37,15 @@ def lease_of(manifest: RunManifest, peer_id: str, block: int) -> Lease:
     return lease.model_copy(update={"peer_id": peer_id})
 
 
-@pytest.mark.parametrize("is_diffusion", [False, True])
-def test_remote_blocks_answer_exactly_as_local_ones(visitor, is_diffusion: bool) -> None:
+@pytest.mark.parametrize("objective", ["plain", "cascade", "diffusion"])
+def test_remote_blocks_answer_exactly_as_local_ones(visitor, objective: str) -> None:
     """`read` and `advance`, bit for bit, over real streams."""
     from bt_p2p.chain.session import ChainSession
     from bt_p2p.model.block import initial_block
     from bt_p2p.objective.registry import make_objective
     from bt_p2p.swarm.block_rpc import HivemindBlockClient
 
-    manifest = tiny_manifest(diffusion=is_diffusion)
+    manifest = tiny_manifest(objective=objective)
     client, holders = visitor
     for block, holder in enumerate(holders):
         holder.ask("serve", manifest=manifest.model_dump(), block=block, round_index=3)
@@ -66,11 +66,13 @@ def test_remote_blocks_answer_exactly_as_local_ones(visitor, is_diffusion: bool)
     )
 
     with torch.inference_mode():
+        features, read_features = None, None
         for block in range(3):
-            local = objectives[block].read(blocks[block], tokens, 0).log_probs_NPV
-            assert torch.equal(local, read.per_block_log_probs[block])
-            step = objectives[block].advance(blocks[block], tokens, 5, z)
-            z = step.z_NPZ
+            local = objectives[block].read(blocks[block], tokens, 0, read_features)
+            read_features = local.features_NTD
+            assert torch.equal(local.log_probs_NPV, read.per_block_log_probs[block])
+            step = objectives[block].advance(blocks[block], tokens, 5, z, features)
+            z, features = step.z_NPZ, step.features_NTD
             assert torch.equal(step.log_probs_NPV, advanced.per_block_log_probs[block])
     assert [3, 3, 3] == [hop.round_index for hop in read.hops]
 

@@ -13,7 +13,7 @@ from bt_p2p.protocol.manifest import MASK_TOKEN
 from bt_p2p.testing.tiny import tiny_manifest
 
 PLAIN = tiny_manifest(num_blocks=2)
-DIFFUSION = tiny_manifest(num_blocks=2, diffusion=True)
+DIFFUSION = tiny_manifest(num_blocks=2, objective="diffusion")
 CONTEXT = PLAIN.model.context
 GREEDY = Sampling(temperature=0)
 

@@ -18,7 +18,7 @@ from bt_p2p.protocol.manifest import MASK_TOKEN
 from bt_p2p.testing.tiny import tiny_manifest, tiny_service, tiny_weights
 
 PLAIN = tiny_manifest()
-DIFFUSION = tiny_manifest(diffusion=True)
+DIFFUSION = tiny_manifest(objective="diffusion")
 CONTEXT = PLAIN.model.context
 CODEBOOK_DIM = PLAIN.objective.codebook_dim
 

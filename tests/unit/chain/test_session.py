@@ -16,7 +16,8 @@ from bt_p2p.testing.tiny import tiny_manifest
 
 TOKENS_NT = torch.tensor([[116, 104, 101, 32]])
 PLAIN = tiny_manifest()
-DIFFUSION = tiny_manifest(diffusion=True)
+CASCADE = tiny_manifest(objective="cascade")
+DIFFUSION = tiny_manifest(objective="diffusion")
 
 
 def traverse(swarm, mode="read") -> Traversal:
@@ -74,7 +75,9 @@ def test_the_swarm_is_not_read_again_while_all_is_well(small_swarm) -> None:
     assert (1, 2) == (swarm.num_look_ups, swarm.session.num_traversals)
 
 
-@pytest.mark.parametrize("manifest", [PLAIN, DIFFUSION], ids=["plain", "diffusion"])
+@pytest.mark.parametrize(
+    "manifest", [PLAIN, CASCADE, DIFFUSION], ids=["plain", "cascade", "diffusion"]
+)
 def test_reads_ask_all_blocks_at_once(small_swarm, manifest) -> None:
     """Honest log-probabilities need no other block, whatever the objective."""
     swarm = small_swarm(manifest, [1, 1, 1])
@@ -105,9 +108,41 @@ def test_diffusion_blocks_advance_in_order_and_hand_on_z(small_swarm) -> None:
     assert not torch.equal(recorder.requests[0].z_NPZ, recorder.requests[1].z_NPZ)
 
 
+@pytest.mark.parametrize("mode", ["read", "advance"])
+def test_cascade_blocks_answer_in_order_and_hand_on_features(small_swarm, mode) -> None:
+    """Block 0 gets none; each other one those of the block before it."""
+    swarm = small_swarm(CASCADE, [1, 1, 1])
+    recorder = recorded(swarm)
+    traverse(swarm, mode)
+    assert (1, None) == (recorder.most_in_flight, recorder.requests[0].features_NTD)
+    for reply, request in zip(recorder.replies, recorder.requests[1:], strict=False):
+        assert torch.equal(reply.features_NTD, request.features_NTD)
+
+
+@pytest.mark.parametrize("spoilt", [torch.zeros(1, 4, 17), None], ids=["width", "none"])
+def test_features_that_the_next_block_cannot_use_are_a_failed_holder(small_swarm, spoilt) -> None:
+    """Another replica is asked, and the answer is the same."""
+    expected = traverse(small_swarm(CASCADE, [1, 1, 1]))
+    swarm = small_swarm(CASCADE, [2, 1, 1])
+    bad = swarm.holders[0][0]
+
+    class Spoiling(InMemoryBlockClient):
+        async def forward(self, peer_id, request, *, timeout_s):
+            reply = await super().forward(peer_id, request, timeout_s=timeout_s)
+            return replace(reply, features_NTD=spoilt) if peer_id == bad else reply
+
+    swarm.session._client = Spoiling(swarm.client.services)
+    found = traverse(swarm)
+    assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
+    assert 1 == len(found.failed_peers)
+    assert "features" in found.failed_peers[0]
+
+
 @pytest.mark.parametrize("kind", ["drop", "refuse", "truncate", "wrong_shape", "not_finite"])
 @pytest.mark.parametrize("mode", ["read", "advance"])
-@pytest.mark.parametrize("manifest", [PLAIN, DIFFUSION], ids=["plain", "diffusion"])
+@pytest.mark.parametrize(
+    "manifest", [PLAIN, CASCADE, DIFFUSION], ids=["plain", "cascade", "diffusion"]
+)
 def test_another_replica_answers_when_one_fails(small_swarm, manifest, mode, kind) -> None:
     """The answer is the same, and the failed peer is named."""
     expected = traverse(small_swarm(manifest, [1, 1, 1]), mode)

@@ -1,0 +1,23 @@
+"""The run that is served, and how it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bt_p2p.chain.block_rpc import BlockClient
+from bt_p2p.chain.session import ChainSession, LookUp
+from bt_p2p.protocol.manifest import RunManifest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedRun:
+    """One run of a swarm."""
+
+    manifest: RunManifest
+    client: BlockClient
+    """Used on the loop that serves."""
+    look_up: LookUp
+
+    def open_session(self) -> ChainSession:
+        """A session of its own for each request: they fail and find other holders independently."""
+        return ChainSession(self.manifest, self.client, self.look_up)

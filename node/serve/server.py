@@ -1,0 +1,83 @@
+"""uvicorn on an event loop that runs already, and the socket it listens on."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from bt_p2p.errors import BtError, ConfigError
+
+_GRACE_S = 1
+"""Answers that are under way when the server ends get this long."""
+
+
+class ListenError(BtError):
+    """The port is in use."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listen on an address.
+
+    Args:
+        host: an IP address.
+        port: 0 lets the system choose.
+
+    Raises:
+        ListenError: another program listens there.
+        ConfigError: the port may not be used, or this machine does not have the address.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen()
+    except OSError as exc:
+        listener.close()
+        if exc.errno == errno.EADDRINUSE:
+            raise ListenError(
+                f"port {port} is in use on {host}; choose another with --port"
+            ) from exc
+        reason = "needs more rights than yours" if exc.errno == errno.EACCES else exc.strerror
+        raise ConfigError(f"cannot listen on {host} port {port}: {reason}") from exc
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where clients find the interface."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+
+
+class HttpServer:
+    """Serves an application until it is told to end; signals and logs are the caller's."""
+
+    def __init__(self, app: ASGIApp, *, is_debugging: bool) -> None:
+        """Configure; nothing is served before `serve`."""
+        if not is_debugging:
+            # any stranger can make it complain; faults of the application are logged there
+            logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+        self._server = uvicorn.Server(config)
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Serve until `end`; cancels what does not end in time."""
+        await self._server.serve(sockets=[listener])
+
+    def end(self) -> None:
+        """Ask it to end; from any thread."""
+        self._server.should_exit = True
