@@ -75,9 +75,7 @@ def test_the_swarm_is_not_read_again_while_all_is_well(small_swarm) -> None:
     assert (1, 2) == (swarm.num_look_ups, swarm.session.num_traversals)
 
 
-@pytest.mark.parametrize(
-    "manifest", [PLAIN, CASCADE, DIFFUSION], ids=["plain", "cascade", "diffusion"]
-)
+@pytest.mark.parametrize("manifest", [PLAIN, DIFFUSION], ids=["plain", "diffusion"])
 def test_reads_ask_all_blocks_at_once(small_swarm, manifest) -> None:
     """Honest log-probabilities need no other block, whatever the objective."""
     swarm = small_swarm(manifest, [1, 1, 1])
