@@ -49,8 +49,6 @@ class ApiError(BtError):
 
 def as_api_error(error: BtError) -> ApiError:
     """What a client is told of an error of the library."""
-    if isinstance(error, ApiError):
-        return error
     if isinstance(error, ConfigError):
         return ApiError(400, str(error))
     code = "missing_blocks" if isinstance(error, NoRouteError) else "swarm_failed"

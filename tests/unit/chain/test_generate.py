@@ -103,6 +103,18 @@ def test_greedy_bytes_do_not_depend_on_the_seed(small_swarm, mode) -> None:
     assert text(swarm, seed=1, **options) == text(swarm, seed=2, **options)
 
 
+@pytest.mark.parametrize("mode", ["ar", "sweep"])
+def test_a_chunk_has_the_distributions_of_its_bytes(small_swarm, mode) -> None:
+    """Those of the composed model: temperature does not change them, and greedy takes the best."""
+    (greedy, *_), (warm, *_) = (
+        chunks(small_swarm(PLAIN, [1, 1]), mode=mode, sampling=sampling, max_new_bytes=4)
+        for sampling in (GREEDY, Sampling(temperature=2.0, top_p=0.5))
+    )
+    assert (len(greedy.data), 256) == tuple(greedy.log_probs_PV.shape)
+    assert list(greedy.data) == greedy.log_probs_PV.argmax(dim=-1).tolist()
+    assert greedy.log_probs_PV.equal(warm.log_probs_PV)
+
+
 @pytest.mark.parametrize("manifest", [PLAIN, DIFFUSION], ids=["plain", "diffusion"])
 @pytest.mark.parametrize("mode", ["ar", "sweep"])
 def test_the_same_seed_gives_the_same_bytes(small_swarm, manifest, mode) -> None:

@@ -37,3 +37,13 @@ def test_a_character_cut_off_at_the_end_becomes_one_replacement() -> None:
     decoder = TextDecoder()
     assert "a" == decoder.feed(b"a\xf0\x9f\x98")
     assert "\ufffd" == decoder.finish()
+
+
+def test_it_says_whether_a_character_is_under_way() -> None:
+    """Nonsense is over at once; the beginning of a character is not."""
+    decoder = TextDecoder()
+    found = []
+    for byte in b"a\xe2\x82\xac\xff\xc3b":
+        decoder.feed(bytes([byte]))
+        found.append(decoder.is_at_boundary)
+    assert [True, False, False, True, True, False, True] == found
