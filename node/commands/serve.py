@@ -35,8 +35,7 @@ def serve_swarm(request: ServeRequest) -> int:
     """Serve until a signal; returns the exit code.
 
     Raises:
-        ConfigError: an option is wrong, or strangers could use the server.
-        ListenError: the port is in use.
+        ConfigError: an option is wrong, the port is in use, or strangers could use the server.
         SwarmError: nobody answers, or no run is known.
     """
     set_up_logging(is_debugging=request.debug)

@@ -9,14 +9,10 @@ import socket
 import uvicorn
 from starlette.types import ASGIApp
 
-from bt_p2p.errors import BtError, ConfigError
+from bt_p2p.errors import ConfigError
 
 _GRACE_S = 1
 """Answers that are under way when the server ends get this long."""
-
-
-class ListenError(BtError):
-    """The port is in use."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -27,8 +23,8 @@ def listen(host: str, port: int) -> socket.socket:
         port: 0 lets the system choose.
 
     Raises:
-        ListenError: another program listens there.
-        ConfigError: the port may not be used, or this machine does not have the address.
+        ConfigError: the port is in use or may not be used, or this machine does not have the
+            address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -39,7 +35,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as exc:
         listener.close()
         if exc.errno == errno.EADDRINUSE:
-            raise ListenError(
+            raise ConfigError(
                 f"port {port} is in use on {host}; choose another with --port"
             ) from exc
         reason = "needs more rights than yours" if exc.errno == errno.EACCES else exc.strerror
