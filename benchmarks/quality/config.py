@@ -62,7 +62,7 @@ class Arm(_Part):
 class QualityConfig(_Part):
     """What one run of the benchmark does."""
 
-    device: str = "cpu"
+    device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d+)?)$")] = "cpu"
     """cpu, cuda, cuda:N or mps."""
     bf16: bool = False
     """Matrix products of the training in bf16; scores are always taken in float32."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PANEL_INCHES = (6.4, 4.4)
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: told apart by everybody."""
-_SHOWN_FROM_SHARE = 0.15
+_SHOWN_FROM_SHARE = 0.2
 """The steep start of the curves would squeeze the rest; it is cut off above."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -58,10 +59,12 @@ class _Told:
     error: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Child:
     task: Task
     process: SpawnProcess
+    has_to_save: bool = False
+    """It has trained steps; not so while it compiles, nor ever when it takes scores."""
 
 
 class Pool:
@@ -130,6 +133,7 @@ class Pool:
         if told.error:
             raise TaskFailedError(told.error)
         self._reporter.advance(child.task, told.units)
+        child.has_to_save = child.task.block is not None
         if told.has_ended:
             self._forget(pipe)
             self._reporter.finish(child.task)
@@ -143,8 +147,8 @@ class Pool:
         self._stop.set()
         deadline_s = time.monotonic() + _GRACE_S
         for child in self._children.values():
-            is_scoring = child.task.block is None  # it has nothing to save
-            child.process.join(0 if is_scoring else max(0.0, deadline_s - time.monotonic()))
+            if child.has_to_save:
+                child.process.join(max(0.0, deadline_s - time.monotonic()))
             if child.process.is_alive():
                 child.process.terminate()
                 child.process.join(_GRACE_S)
@@ -188,6 +192,7 @@ def run_here(
 def _work(task: Task, place: Workplace, pipe: Connection, stop: Event) -> None:
     """What a child does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # cleans up
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch  # noqa: PLC0415 - after the environment is set
 

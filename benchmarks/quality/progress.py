@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from benchmarks.quality.tasks import Task
@@ -14,6 +15,7 @@ from node.tui.format import format_duration
 from node.tui.terminal import can_redraw
 
 _LINE_EVERY_S = 30.0
+_BAR_CHARS = 16
 
 
 class Reporter(Protocol):
@@ -141,49 +143,48 @@ class BarReporter:
     def __init__(self, tasks: Sequence[Task], console: Console, clock: Clock | None = None) -> None:
         """Draw nothing yet."""
         self._progress = Progression(tasks, clock or SystemClock())
-        self._bars = Progress(
+        columns = (
             TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
+            BarColumn(_BAR_CHARS),
             TextColumn("{task.fields[words]}"),
-            console=console,
         )
-        self._all: TaskID | None = None
-        self._running: dict[str, TaskID] = {}
+        self._running = Progress(*columns)
+        self._all = Progress(*columns)
+        self._bar = self._all.add_task("", total=1.0, words=self._progress.words)
+        self._bars: dict[str, TaskID] = {}
+        self._live = Live(Group(self._running, self._all), console=console)
 
     def __enter__(self) -> BarReporter:
         """Begin to draw."""
-        self._bars.start()
-        self._all = self._bars.add_task("all", total=1.0, words=self._progress.words)
+        self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Draw once more and give the terminal back."""
         self.tick()
-        self._bars.stop()
+        self._live.stop()
 
     def start(self, task: Task) -> None:
         """See `Reporter`."""
-        self._running[task.key] = self._bars.add_task(task.title, total=task.num_units, words="")
+        self._bars[task.key] = self._running.add_task(task.title, total=task.num_units, words="")
 
     def advance(self, task: Task, num_units: int) -> None:
         """See `Reporter`."""
         self._progress.advance(task, num_units)
         unit = "bytes" if task.block is None else "steps"
         words = f"{num_units:,}/{task.num_units:,} {unit}"
-        self._bars.update(self._running[task.key], completed=num_units, words=words)
+        self._running.update(self._bars[task.key], completed=num_units, words=words)
 
     def finish(self, task: Task) -> None:
         """See `Reporter`."""
         self._progress.finish(task)
-        self._bars.remove_task(self._running.pop(task.key))
+        self._running.remove_task(self._bars.pop(task.key))
         self.tick()
 
     def tick(self) -> None:
         """See `Reporter`."""
-        if self._all is not None:
-            share, words = self._progress.share, self._progress.words
-            self._bars.update(self._all, completed=share, words=words)
+        share, words = self._progress.share, self._progress.words
+        self._all.update(self._bar, completed=share, words=words)
 
 
 def make_reporter(tasks: Sequence[Task], console: Console) -> LineReporter | BarReporter:

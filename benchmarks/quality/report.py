@@ -32,8 +32,8 @@ def render_report(results: Results) -> str:
     parts += [
         "## Cross entropy",
         "Nats per byte over the whole text, of the composition of all blocks after the last step: "
-        "mean of the seeds, then each seed. The gap is to end to end after the same steps; below "
-        "zero is better than end to end.",
+        "mean of the seeds, then each seed. The gap is to end to end after the same steps, mean of "
+        "the seeds that both have; below zero is better than end to end.",
         _cross_entropy_table(pairs, texts),
         f"![Cross entropy against steps]({STEPS_PLOT})",
         "## At equal time for each worker",
