@@ -85,6 +85,8 @@ class VolunteerResult(_Part):
     rounds_alone: int
     rounds_failed: int
     bytes_sent: int
+    cpu_s: float
+    """Of all its processes since their start: whether volunteers had the same share of the machine."""
 
 
 class SwarmResult(_Part):
@@ -162,7 +164,8 @@ def render_sim(report: SimReport) -> str:
         f"initial weights and learning rates are the same in all scenarios. Seeds: {seeds}.",
         "`kept`: who missed a round brings all its work next time, as bt-node does. `dropped`: that "
         "work is lost, and next time it takes the others' average. `late`: that work is averaged in "
-        "one round late. Bytes are weights that one worker sends, protocol overhead left out.",
+        "one round late, and who is late still gets every average. Who missed the last rounds keeps "
+        "its own weights, so replica 0 may differ from the last average. Bytes are weights that one worker sends, protocol overhead left out.",
         table(header, rows),
         "![Cross entropy against steps](sim.svg)",
         set_up_words(report.set_up, "sim.json"),
@@ -172,7 +175,15 @@ def render_sim(report: SimReport) -> str:
 
 def render_swarm(report: SwarmReport) -> str:
     """The whole of swarm.md."""
-    header = ["Swarm", "final", "blocks alone", "steps of a volunteer", "rounds", "averages"]
+    header = [
+        "Swarm",
+        "final",
+        "blocks alone",
+        "steps of a volunteer",
+        "CPU s of a volunteer",
+        "rounds",
+        "averages",
+    ]
     header += ["participation", "sent by a volunteer", "trained"]
     rows = []
     for swarm in report.swarms:
@@ -185,6 +196,7 @@ def render_swarm(report: SwarmReport) -> str:
                 f"**{swarm.final_nats:.4f}**",
                 ", ".join(f"{nats:.3f}" for nats in swarm.per_block_nats),
                 f"{fmean(volunteer.steps for volunteer in volunteers):,.0f}",
+                f"{fmean(volunteer.cpu_s for volunteer in volunteers):.0f}",
                 f"{max(volunteer.round_index for volunteer in volunteers)}",
                 f"{averaged}",
                 f"{averaged / max(1, averaged + missed):.0%}",
@@ -196,7 +208,8 @@ def render_swarm(report: SwarmReport) -> str:
         "# Replicas in real swarms on one machine",
         f"Two swarms of three blocks without replicas train beside each other for {report.seconds} s, "
         f"then one swarm of three blocks with two replicas each: six volunteers share the cores in "
-        f"both phases, so a volunteer has the same time and the same share of the machine. Nats per "
+        f"both phases, so a volunteer has the same time, and the same share of the "
+        f"machine as far as other programs leave it alone, which the CPU seconds show. Nats per "
         f"byte through the swarm on {report.swarms[0].bytes_scored:,} bytes of the test text, with no "
         f"target in the input. Participation: averages over rounds of all volunteers.",
         table(header, rows),

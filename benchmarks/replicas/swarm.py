@@ -7,9 +7,11 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from types import FrameType
+
+import psutil
 
 from benchmarks.quality.texts import TEST, TRAIN_FILE, Texts, load_texts
 from benchmarks.quality.training import write_atomically
@@ -172,7 +174,7 @@ def run_phase(
 
 def _measure(swarm: TextSwarm, visited: Visit, texts: Texts, trained_s: float) -> SwarmResult:
     volunteers = tuple(
-        VolunteerResult.model_validate(snapshot, from_attributes=True)
+        VolunteerResult.model_validate({**snapshot.model_dump(), "cpu_s": _cpu_s(snapshot.pid)})
         for snapshot in swarm.snapshots()
     )
     score = score_swarm(visited, texts.scored[TEST][:_EVAL_BYTES].tobytes())
@@ -185,6 +187,16 @@ def _measure(swarm: TextSwarm, visited: Visit, texts: Texts, trained_s: float) -
         trained_s=trained_s,
         volunteers=volunteers,
     )
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds of a program and its children."""
+    total = 0.0
+    for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 def _wait(condition: Callable[[], bool]) -> None:

@@ -239,6 +239,7 @@ def test_the_swarm_report_counts_participation() -> None:
         rounds_alone=1,
         rounds_failed=1,
         bytes_sent=5_000_000,
+        cpu_s=40.0,
     )
     result = SwarmResult(
         title="3 blocks x 2",
@@ -256,5 +257,6 @@ def test_the_swarm_report_counts_participation() -> None:
     set_up = SetUp(machine=machine, code=code, date="d", command="c", texts={}, note="")
     text = render_swarm(SwarmReport(set_up=set_up, seconds=150, swarms=(result,)))
     assert (
-        "| 3 blocks x 2 | **2.5000** | 2.600, 2.700, 2.800 | 100 | 9 | 12 | 75% | 5.0 MB |" in text
+        "| 3 blocks x 2 | **2.5000** | 2.600, 2.700, 2.800 | 100 | 40 | 9 | 12 | 75% | 5.0 MB |"
+        in text
     )
