@@ -11,11 +11,13 @@
     |   |-- PeerTimeoutError          no answer within the deadline
     |   |-- PeerUnreachableError      cannot be dialled
     |   `-- PeerRefusedError          answered with an error of its own
+    |       `-- PeerLostCacheError    no longer keeps what it saw before
     |-- SwarmError                    the swarm as a whole cannot be used
     |   `-- BootstrapError            none of the initial peers could be reached
     |-- AveragingError                a round ended without an average
     |   |-- GroupNotFormedError       nobody else was there in time
     |   `-- RoundFailedError          a group formed, but the average is partial or refused
+    |-- CacheLostError                a holder has given up a client's cache
     `-- ChainError                    no text can be generated
         `-- NoRouteError              some block has no holder
 
@@ -91,6 +93,10 @@ class PeerRefusedError(PeerError):
     """The peer answered with an error of its own."""
 
 
+class PeerLostCacheError(PeerRefusedError):
+    """The peer no longer keeps what it saw in earlier traversals; send it all again."""
+
+
 class SwarmError(BtError):
     """The swarm as a whole cannot be used."""
 
@@ -113,6 +119,10 @@ class GroupNotFormedError(AveragingError):
 
 class RoundFailedError(AveragingError):
     """A group formed, but its average is partial, not finite or otherwise refused."""
+
+
+class CacheLostError(BtError):
+    """A holder has given up a client's cache: new weights, or no memory left for it."""
 
 
 class ChainError(BtError):

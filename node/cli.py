@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
 from bt_p2p import __version__
+from bt_p2p.chain.modes import GenerateMode
 from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.limits import PROTOCOL_VERSION
 from node.command_line import run_app
@@ -212,10 +213,16 @@ def generate(
     initial_peers: InitialPeers = None,
     run: Run = None,
     mode: Annotated[
-        str, typer.Option(help="ar: a byte each traversal; sweep: a chunk each traversal.")
+        str,
+        typer.Option(
+            help="ar: a byte each traversal; draft: the same text in fewer traversals, guessed by "
+            "one block fetched first; sweep: a chunk each traversal, rougher."
+        ),
     ] = "ar",
     max_new_bytes: Annotated[int, typer.Option("--max-new-bytes", "-n")] = 200,
-    chunk: Annotated[int | None, typer.Option(help="sweep: bytes in one traversal.")] = None,
+    chunk: Annotated[
+        int | None, typer.Option(help="sweep: bytes in one traversal; draft: guesses.")
+    ] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.8,
     top_p: Annotated[float, typer.Option(help="Draw among the likeliest bytes only.")] = 0.95,
     seed: Annotated[int | None, typer.Option(help="Same seed and model, same text.")] = None,
@@ -271,7 +278,9 @@ def serve(
             help="Key that clients must send; needed on other hosts than 127.0.0.1.",
         ),
     ] = None,
-    mode: Annotated[str, typer.Option(help="ar or sweep, for requests that name no mode.")] = "ar",
+    mode: Annotated[
+        str, typer.Option(help="ar, draft or sweep, for requests that name no mode.")
+    ] = "ar",
     max_concurrent: Annotated[
         int, typer.Option(min=1, help="Requests answered at once; more get status 429.")
     ] = 8,
@@ -330,7 +339,7 @@ def _state(path: Path | None) -> StateDir:
     return StateDir(path or default_state_dir())
 
 
-def _mode(name: str) -> str:
-    if name not in ("ar", "sweep"):
-        raise ConfigError(f"mode {name!r} is not one of: ar, sweep")
-    return name
+def _mode(name: str) -> GenerateMode:
+    if name not in get_args(GenerateMode):
+        raise ConfigError(f"mode {name!r} is not one of: {', '.join(get_args(GenerateMode))}")
+    return cast("GenerateMode", name)

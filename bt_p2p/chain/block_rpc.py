@@ -38,6 +38,10 @@ class ForwardRequest:
     """Noise state, when `diffusion` advances."""
     features_NTD: Tensor | None = None
     """Features of the block before, for `cascade`."""
+    cache_id: bytes | None = None
+    """Ask the holder to keep what it saw, under this secret name; None keeps nothing."""
+    past: int = 0
+    """Tokens before these that the holder has kept under that name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,6 +133,7 @@ class BlockClient(Protocol):
         Raises:
             PeerTimeoutError: no answer in time.
             PeerUnreachableError: cannot be dialled, or the connection broke.
+            PeerLostCacheError: the holder has not kept the past.
             PeerRefusedError: the holder answered with an error.
             WireFormatError: the answer is malformed, of another shape, or not finite.
         """

@@ -6,16 +6,24 @@ import asyncio
 import threading
 import time
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from bt_p2p.chain.block_rpc import ForwardReply, ForwardRequest, WeightsReply, check_handed_on
+from bt_p2p.chain.cache_store import CacheStore
 from bt_p2p.errors import WireFormatError
-from bt_p2p.model.block import Block
+from bt_p2p.model.block import Block, BlockOutput
+from bt_p2p.model.kv_cache import BlockCache
 from bt_p2p.model.wire import encode_tensors
+from bt_p2p.objective.base import BlockLike
 from bt_p2p.objective.registry import make_objective
-from bt_p2p.protocol.limits import MAX_REQUEST_SEQUENCES
+from bt_p2p.protocol.limits import (
+    CACHE_ID_SIZE_BYTES,
+    MAX_CACHES_SIZE_BYTES,
+    MAX_REQUEST_SEQUENCES,
+)
 from bt_p2p.protocol.manifest import MASK_TOKEN, RunManifest
 
 
@@ -36,6 +44,7 @@ class LocalBlockService:
         self._objective = make_objective(manifest, block_index)
         self._block = Block(manifest.model, manifest.objective).eval()
         self._lock = threading.Lock()
+        self._caches = CacheStore(manifest.model, max_size_bytes=MAX_CACHES_SIZE_BYTES)
         self._round_index = -1
         self._encoded: bytes | None = None
         self.num_requests = 0
@@ -55,6 +64,7 @@ class LocalBlockService:
                 parameter.copy_(weights[name])
             self._round_index = round_index
             self._encoded = None
+            self._caches.clear()  # no answer mixes the weights of two rounds
 
     def served_weights(self) -> dict[str, Tensor]:
         """Copies of the weights of the last round."""
@@ -77,13 +87,14 @@ class LocalBlockService:
     def _forward(self, request: ForwardRequest) -> ForwardReply:
         with self._lock, torch.inference_mode():
             started_s = time.perf_counter()
+            block = self._block_for(request)
             if request.mode == "read":
                 traversed = self._objective.read(
-                    self._block, request.tokens_NT, request.start, request.features_NTD
+                    block, request.tokens_NT, request.start, request.features_NTD
                 )
             else:
                 traversed = self._objective.advance(
-                    self._block,
+                    block,
                     request.tokens_NT,
                     request.start,
                     request.z_NPZ,
@@ -96,6 +107,16 @@ class LocalBlockService:
                 round_index=self._round_index,
                 compute_ms=1000 * (time.perf_counter() - started_s),
             )
+
+    def _block_for(self, request: ForwardRequest) -> BlockLike:
+        if request.cache_id is None:
+            return self._block
+        num_sequences = len(request.tokens_NT)
+        if request.past:
+            kept = self._caches.resume(request.cache_id, num_sequences, past=request.past)
+            return _CachedBlock(self._block, kept)
+        fresh = self._caches.open(request.cache_id, num_sequences)
+        return self._block if fresh is None else _CachedBlock(self._block, fresh)
 
     def _weights(self) -> WeightsReply:
         with self._lock:
@@ -113,6 +134,18 @@ class LocalBlockService:
             raise WireFormatError("this peer has no weights to serve yet; ask another")
 
 
+class _CachedBlock:
+    """A block that goes on from what it saw before."""
+
+    def __init__(self, block: Block, cache: BlockCache) -> None:
+        self._block = block
+        self._cache = cache
+        self.denoise = block.denoise
+
+    def __call__(self, tokens_BT: Tensor, upstream_BTD: Tensor | None = None) -> BlockOutput:
+        return cast("BlockOutput", self._block(tokens_BT, upstream_BTD, self._cache))
+
+
 def check_forward_request(request: ForwardRequest, manifest: RunManifest) -> None:
     """The limits a holder enforces on strangers.
 
@@ -127,10 +160,15 @@ def check_forward_request(request: ForwardRequest, manifest: RunManifest) -> Non
         raise WireFormatError(
             f"{num_sequences} sequences, allowed are 1 to {MAX_REQUEST_SEQUENCES}"
         )
-    if not 1 <= num_tokens <= manifest.model.context:
+    if num_tokens < 1 or request.past < 0 or request.past + num_tokens > manifest.model.context:
         raise WireFormatError(
-            f"{num_tokens} tokens, allowed are 1 to the context of {manifest.model.context}"
+            f"{num_tokens} tokens after {request.past}, allowed are 1 to the context of "
+            f"{manifest.model.context}"
         )
+    if request.cache_id is None and request.past:
+        raise WireFormatError(f"{request.past} tokens before these, but no cache is named")
+    if request.cache_id is not None and len(request.cache_id) != CACHE_ID_SIZE_BYTES:
+        raise WireFormatError(f"a cache has a name of {CACHE_ID_SIZE_BYTES} bytes")
     if not 0 <= request.start < num_tokens:
         raise WireFormatError(f"start {request.start} is outside the {num_tokens} tokens")
     if int(tokens.min()) < 0 or int(tokens.max()) > MASK_TOKEN:

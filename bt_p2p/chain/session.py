@@ -10,8 +10,16 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from bt_p2p.chain.block_rpc import BlockClient, ForwardReply, ForwardRequest, check_handed_on
+from bt_p2p.chain.kept_context import KeptContext
 from bt_p2p.chain.route import Route, plan_route
-from bt_p2p.errors import ChainError, NoRouteError, PeerError, ProtocolError, WireFormatError
+from bt_p2p.errors import (
+    ChainError,
+    NoRouteError,
+    PeerError,
+    PeerLostCacheError,
+    ProtocolError,
+    WireFormatError,
+)
 from bt_p2p.objective.base import TraversalMode
 from bt_p2p.objective.compose import compose
 from bt_p2p.objective.registry import make_objective
@@ -68,10 +76,17 @@ class ChainSession:
         self._latency_s: dict[str, float] = {}
         self._failed: dict[str, str] = {}
         self._route: Route | None = None
+        self._kept = KeptContext()
         self.num_traversals = 0
 
     async def traverse(
-        self, tokens_NT: Tensor, *, start: int, mode: TraversalMode, z_NPZ: Tensor | None = None
+        self,
+        tokens_NT: Tensor,
+        *,
+        start: int,
+        mode: TraversalMode,
+        z_NPZ: Tensor | None = None,
+        is_kept: bool = False,
     ) -> Traversal:
         """Ask every block once.
 
@@ -80,6 +95,8 @@ class ChainSession:
             start: first position whose prediction is wanted.
             mode: `read` for honest log-probabilities, `advance` to generate.
             z_NPZ: noise for `diffusion`, from `objective.initial_noise`.
+            is_kept: holders keep what they saw, and only tokens they have not seen are sent. Such
+                traversals come one after another.
 
         Raises:
             NoRouteError: a block has no holder (left).
@@ -99,14 +116,17 @@ class ChainSession:
         if self.objective.is_sequential(mode):
             answers = []
             for block in range(num_blocks):
-                answer = await self._ask_block(replace(request, block=block))
+                answer = await self._ask_block(replace(request, block=block), is_kept=is_kept)
                 request = replace(
                     request, z_NPZ=answer[0].z_NPZ, features_NTD=answer[0].features_NTD
                 )
                 answers.append(answer)
         else:
             answers = await asyncio.gather(
-                *(self._ask_block(replace(request, block=block)) for block in range(num_blocks))
+                *(
+                    self._ask_block(replace(request, block=block), is_kept=is_kept)
+                    for block in range(num_blocks)
+                )
             )
         self.num_traversals += 1
         return Traversal(
@@ -121,7 +141,9 @@ class ChainSession:
             self._route = plan_route(overview, latency_s=self._latency_s, avoid=self._failed)
         return self._route
 
-    async def _ask_block(self, request: ForwardRequest) -> tuple[ForwardReply, Hop]:
+    async def _ask_block(
+        self, request: ForwardRequest, *, is_kept: bool
+    ) -> tuple[ForwardReply, Hop]:
         """Ask holders of one block until one answers, looking for new ones once."""
         has_looked_again = False
         while True:
@@ -145,8 +167,7 @@ class ChainSession:
             peer_id = candidates[0].peer_id
             started_s = time.perf_counter()
             try:
-                reply = await self._client.forward(peer_id, request, timeout_s=READ_TIMEOUT_S)
-                self._check_features(reply, request)
+                reply = await self._ask_peer(peer_id, request, is_kept=is_kept)
             except (PeerError, ProtocolError) as exc:
                 self._failed[peer_id] = str(exc)
                 if self._route is not None:  # later traversals do not wait for it again
@@ -162,6 +183,20 @@ class ChainSession:
                 compute_ms=reply.compute_ms,
             )
             return reply, hop
+
+    async def _ask_peer(
+        self, peer_id: str, request: ForwardRequest, *, is_kept: bool
+    ) -> ForwardReply:
+        """One block by one peer, which is told only what it has not seen."""
+        sent = self._kept.shortened(peer_id, request) if is_kept else request
+        try:
+            reply = await self._client.forward(peer_id, sent, timeout_s=READ_TIMEOUT_S)
+        except PeerLostCacheError:
+            self._kept.forget(request.block)
+            sent = self._kept.shortened(peer_id, request)
+            reply = await self._client.forward(peer_id, sent, timeout_s=READ_TIMEOUT_S)
+        self._check_features(reply, sent)
+        return self._kept.completed(peer_id, request, reply) if is_kept else reply
 
     def _check_features(self, reply: ForwardReply, request: ForwardRequest) -> None:
         """The next block gets features of our model's width, or nothing."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bt_p2p.errors import ConfigError
+from bt_p2p.model.kv_cache import BlockCache
 from bt_p2p.model.seeding import seeded_generator
 from bt_p2p.model.transformer import NORM_EPS, TransformerLayer, rotary_tables
 from bt_p2p.protocol.manifest import VOCAB_SIZE, ModelSpec, ObjectiveSpec, RunManifest
@@ -70,32 +71,42 @@ class Block(nn.Module):
         self.register_buffer("cos_TK", cos_TK, persistent=False)
         self.register_buffer("sin_TK", sin_TK, persistent=False)
 
-    def forward(self, tokens_BT: Tensor, upstream_BTD: Tensor | None = None) -> BlockOutput:
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        upstream_BTD: Tensor | None = None,
+        cache: BlockCache | None = None,
+    ) -> BlockOutput:
         """Predict the next byte at every position.
 
         Args:
             tokens_BT: int64 [batch, tokens], bytes or MASK_TOKEN, at most `context` tokens.
             upstream_BTD: features of the block before; None counts as zeros. Only for `cascade`.
+            cache: what the block saw before these tokens; they are added to it.
 
         Raises:
             ValueError: more tokens than the context holds, or features for a block without use
                 for them.
         """
-        num_tokens = tokens_BT.shape[1]
-        if num_tokens > self.spec.context:
+        past = 0 if cache is None else cache.num_tokens
+        end = past + tokens_BT.shape[1]
+        if end > self.spec.context:
             raise ValueError(
-                f"{num_tokens} tokens do not fit in the context of {self.spec.context}; "
+                f"{end} tokens do not fit in the context of {self.spec.context}; "
                 f"cut the sequence first"
             )
-        cos_TK, sin_TK = self.cos_TK[:num_tokens], self.sin_TK[:num_tokens]
+        cos_TK, sin_TK = self.cos_TK[past:end], self.sin_TK[past:end]
         x_BTD = self.embedding(tokens_BT)
         if self.upstream is not None:
             seen_BTD = torch.zeros_like(x_BTD) if upstream_BTD is None else upstream_BTD
             x_BTD = x_BTD + self.upstream(seen_BTD)
         elif upstream_BTD is not None:
             raise ValueError("this block sees no upstream; build it for objective 'cascade'")
-        for layer in self.layers:
-            x_BTD = layer(x_BTD, cos_TK, sin_TK)
+        for index, layer in enumerate(self.layers):
+            layer_cache = None if cache is None else cache.layers[index]
+            x_BTD = layer(x_BTD, cos_TK, sin_TK, past, layer_cache)
+        if cache is not None:
+            cache.num_tokens = end
         features_BTD = self.norm(x_BTD)
         return BlockOutput(features_BTD=features_BTD, logits_BTV=self.head(features_BTD).float())
 

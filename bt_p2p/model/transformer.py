@@ -1,6 +1,6 @@
 """Causal transformer layers: pre-norm RMSNorm, rotary positions, GELU, no biases.
 
-Not covered: dropout, grouped heads, key-value cache.
+Not covered: dropout, grouped heads.
 
 Shapes: B sequences, T positions, D d_model, H heads, K size of a head, M hidden width.
 """
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bt_p2p.model.kv_cache import LayerCache
 from bt_p2p.protocol.manifest import ModelSpec
 
 ROTARY_BASE = 10_000.0
@@ -54,13 +55,22 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(spec.d_model, 3 * spec.d_model, bias=False)
         self.out = nn.Linear(spec.d_model, spec.d_model, bias=False)
 
-    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
+    def forward(
+        self,
+        x_BTD: Tensor,
+        cos_TK: Tensor,
+        sin_TK: Tensor,
+        past: int = 0,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
         """Mix positions; position t sees positions 0..t.
 
         Args:
             x_BTD: float [batch, tokens, d_model].
-            cos_TK: float32 [tokens, K/2], as sin_TK.
+            cos_TK: float32 [tokens, K/2], as sin_TK, for these positions.
             sin_TK: see `rotary_tables`.
+            past: positions in the cache, before these.
+            cache: keys and values of the past; these are added.
         """
         num_sequences, num_tokens, d_model = x_BTD.shape
         qkv_BTCHK = self.qkv(x_BTD).view(num_sequences, num_tokens, 3, self.num_heads, -1)
@@ -68,11 +78,17 @@ class Attention(nn.Module):
         # On a CPU the bf16 attention kernel is several times slower than the float32 one.
         dtype = torch.float32 if x_BTD.device.type == "cpu" else v_BHTK.dtype
         with torch.autocast(x_BTD.device.type, enabled=False):
+            q_BHTK = rotate(q_BHTK, cos_TK, sin_TK).to(dtype)
+            k_BHTK = rotate(k_BHTK, cos_TK, sin_TK).to(dtype)
+            v_BHTK = v_BHTK.to(dtype)
+            is_seen_TT = None
+            if cache is not None:
+                k_BHTK, v_BHTK = cache.extend(past, k_BHTK, v_BHTK)
+                is_seen_TT = torch.ones(
+                    num_tokens, past + num_tokens, dtype=torch.bool, device=x_BTD.device
+                ).tril(diagonal=past)
             mixed_BHTK = F.scaled_dot_product_attention(
-                rotate(q_BHTK, cos_TK, sin_TK).to(dtype),
-                rotate(k_BHTK, cos_TK, sin_TK).to(dtype),
-                v_BHTK.to(dtype),
-                is_causal=True,
+                q_BHTK, k_BHTK, v_BHTK, attn_mask=is_seen_TT, is_causal=cache is None
             )
         mixed_BTD = mixed_BHTK.transpose(1, 2).reshape(num_sequences, num_tokens, d_model)
         out_BTD: Tensor = self.out(mixed_BTD)
@@ -104,8 +120,15 @@ class TransformerLayer(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(spec.d_model, eps=NORM_EPS)
         self.feed_forward = FeedForward(spec)
 
-    def forward(self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
+    def forward(
+        self,
+        x_BTD: Tensor,
+        cos_TK: Tensor,
+        sin_TK: Tensor,
+        past: int = 0,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
         """One layer; arguments as in `Attention.forward`."""
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cos_TK, sin_TK)
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cos_TK, sin_TK, past, cache)
         out_BTD: Tensor = x_BTD + self.feed_forward(self.feed_forward_norm(x_BTD))
         return out_BTD

@@ -18,6 +18,10 @@ MAX_WEIGHTS_SIZE_BYTES = 8 * 1024**3
 """Largest block whose weights a newcomer accepts from a replica."""
 MAX_REQUEST_SEQUENCES = 64
 """Sequences in one forward request from a stranger."""
+MAX_CACHES_SIZE_BYTES = 256 * 1024**2
+"""Keys and values that one holder keeps for its clients; the oldest go first."""
+CACHE_ID_SIZE_BYTES = 16
+"""A client's secret name of its cache at a holder."""
 MAX_CONCURRENT_STREAMS = 64
 """Streams one holder serves at once; more are refused, not queued."""
 

@@ -37,6 +37,8 @@ def encode_request(request: ForwardRequest) -> Frame:
         "tokens": list(request.tokens_NT.shape),
         "z": _shape_or_none(request.z_NPZ),
         "features": _shape_or_none(request.features_NTD),
+        "cache": request.cache_id,
+        "past": request.past,
     }
     body = request.tokens_NT.to(torch.int32).numpy().astype("<u2").tobytes()
     body += _float_bytes(request.z_NPZ) + _float_bytes(request.features_NTD)
@@ -64,6 +66,9 @@ def decode_request(frame: Frame) -> ForwardRequest:
         raise WireFormatError(f"mode {mode!r:.40} is not read or advance")
     if not isinstance(run_id, str):
         raise WireFormatError("run is not text")
+    cache_id = header.get("cache")
+    if cache_id is not None and not isinstance(cache_id, bytes):
+        raise WireFormatError("the name of a cache is bytes")
     tokens = np.frombuffer(frame.body, dtype="<u2", count=num_token_bytes // 2)
     return ForwardRequest(
         run_id=run_id,
@@ -73,6 +78,8 @@ def decode_request(frame: Frame) -> ForwardRequest:
         start=_int(header, "start"),
         z_NPZ=z_NPZ,
         features_NTD=features_NTD,
+        cache_id=cache_id,
+        past=_int(header, "past"),
     )
 
 

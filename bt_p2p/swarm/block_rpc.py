@@ -21,6 +21,8 @@ from bt_p2p.chain.block_rpc import (
 )
 from bt_p2p.errors import (
     BtError,
+    CacheLostError,
+    PeerLostCacheError,
     PeerRefusedError,
     PeerTimeoutError,
     PeerUnreachableError,
@@ -46,6 +48,7 @@ logger = logging.getLogger(__name__)
 PROTOCOL_NAME = f"/bt-p2p/block/{PROTOCOL_VERSION}"
 _WEIGHTS_CHUNK_BYTES = 1 << 20
 _MAX_ERROR_CHARS = 300
+_CACHE_LOST = "cache_lost"
 
 
 class HivemindBlockServer:
@@ -101,6 +104,8 @@ class HivemindBlockServer:
                 await self._send_weights(request, writer)
             else:
                 raise WireFormatError(f"operation {operation!r:.40} is not known")
+        except CacheLostError as exc:
+            await self._refuse(writer, str(exc), kind=_CACHE_LOST)
         except BtError as exc:
             await self._refuse(writer, str(exc))
         except (ValueError, RuntimeError, IndexError, TypeError) as exc:
@@ -124,8 +129,10 @@ class HivemindBlockServer:
             await write_frame(writer, Frame(header={}, body=chunk), timeout_s=READ_TIMEOUT_S)
             self.bytes_sent += len(chunk)
 
-    async def _refuse(self, writer: asyncio.StreamWriter, reason: str) -> None:
-        header = {"ok": False, "error": reason[:_MAX_ERROR_CHARS]}
+    async def _refuse(
+        self, writer: asyncio.StreamWriter, reason: str, *, kind: str | None = None
+    ) -> None:
+        header = {"ok": False, "error": reason[:_MAX_ERROR_CHARS], "kind": kind}
         await write_frame(writer, Frame(header=header), timeout_s=DIAL_TIMEOUT_S)
 
 
@@ -187,7 +194,9 @@ class HivemindBlockClient:
         frame = await read_frame(reader, timeout_s=timeout_s)
         if frame.header.get("ok") is not True:
             reason = str(frame.header.get("error", "no reason given"))[:_MAX_ERROR_CHARS]
-            raise PeerRefusedError(f"peer …{peer_id[-6:]} refused: {reason}", peer_id=peer_id)
+            is_lost = frame.header.get("kind") == _CACHE_LOST
+            error = PeerLostCacheError if is_lost else PeerRefusedError
+            raise error(f"peer …{peer_id[-6:]} refused: {reason}", peer_id=peer_id)
         return frame
 
     @contextlib.asynccontextmanager

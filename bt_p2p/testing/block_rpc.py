@@ -22,6 +22,8 @@ from bt_p2p.chain.block_rpc import (
 )
 from bt_p2p.errors import (
     BtError,
+    CacheLostError,
+    PeerLostCacheError,
     PeerRefusedError,
     PeerTimeoutError,
     PeerUnreachableError,
@@ -113,6 +115,8 @@ class InMemoryBlockClient:
             raise PeerTimeoutError(
                 f"{name} did not answer within {timeout_s:g} s", peer_id=peer_id
             ) from exc
+        except CacheLostError as exc:
+            raise PeerLostCacheError(f"{name} refused: {exc}", peer_id=peer_id) from exc
         except BtError as exc:
             raise PeerRefusedError(f"{name} refused: {exc}", peer_id=peer_id) from exc
         except (ValueError, RuntimeError, IndexError, TypeError) as exc:

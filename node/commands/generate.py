@@ -14,14 +14,17 @@ from statistics import median
 import typer
 
 from bt_p2p.chain.generate import Chunk, GenerateOptions, check_options, generate
+from bt_p2p.chain.modes import GenerateMode
 from bt_p2p.chain.sampling import Sampling
 from bt_p2p.chain.session import ChainSession, Hop
 from bt_p2p.chain.text import TextDecoder
+from bt_p2p.clock import SystemClock
 from bt_p2p.errors import ChainError, ConfigError, NoRouteError
 from bt_p2p.protocol.identity import short_peer_id
 from bt_p2p.swarm.block_rpc import HivemindBlockClient
 from node import exit_codes
 from node.client import entry_points, visit
+from node.draft import DraftBlock
 from node.log_setup import set_up_logging
 from node.snapshot import read_snapshot
 from node.state_dir import StateDir
@@ -37,7 +40,7 @@ class GenerateRequest:
     prompt: str | None
     initial_peers: tuple[str, ...]
     run: str | None
-    mode: str
+    mode: GenerateMode
     max_new_bytes: int
     chunk: int | None
     temperature: float
@@ -63,7 +66,7 @@ def generate_text(request: GenerateRequest) -> int:
 
     seed = request.seed if request.seed is not None else secrets.randbits(31)
     options = GenerateOptions(
-        mode="sweep" if request.mode == "sweep" else "ar",
+        mode=request.mode,
         max_new_bytes=request.max_new_bytes,
         chunk_bytes=request.chunk,
         sampling=Sampling(temperature=request.temperature, top_p=request.top_p),
@@ -77,10 +80,12 @@ def generate_text(request: GenerateRequest) -> int:
         if request.truncate:
             prompt = prompt[-context:]
         check_options(options, prompt, found.manifest)
-        session = ChainSession(found.manifest, HivemindBlockClient(found.peer.p2p), found.overview)
+        client = HivemindBlockClient(found.peer.p2p)
+        session = ChainSession(found.manifest, client, found.overview)
+        draft_block = DraftBlock(found.manifest, client, found.overview, SystemClock())
         printer = _Printer(prompt, is_text=not request.as_json)
         future = found.peer.loop.start(
-            _feed(printer, session, prompt, options, wait_s=request.wait_s)
+            _feed(printer, session, draft_block, prompt, options, wait_s=request.wait_s)
         )
         code, problem = exit_codes.OK, None
         try:
@@ -97,6 +102,8 @@ def generate_text(request: GenerateRequest) -> int:
             sys.stdout.write(json.dumps(printer.document(found.manifest.run_id, seed)) + "\n")
         if request.verbose:
             printer.explain(session.num_traversals, seed)
+            if options.mode == "draft":
+                typer.echo(f"  guesses from {draft_block.source}", err=True)
         if problem is not None:
             typer.echo(f"bt-node: error: the answer ends here: {problem}", err=True)
         return code
@@ -207,6 +214,7 @@ def _hop_document(hop: Hop) -> dict[str, object]:
 async def _feed(
     printer: _Printer,
     session: ChainSession,
+    draft_block: DraftBlock,
     prompt: bytes,
     options: GenerateOptions,
     *,
@@ -216,7 +224,8 @@ async def _feed(
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
-            async for chunk in generate(session, prompt, options):
+            drafter = await draft_block.drafter() if options.mode == "draft" else None
+            async for chunk in generate(session, prompt, options, drafter):
                 printer.add(chunk)
         except NoRouteError:
             if printer.data or time.monotonic() >= deadline_s:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from bt_p2p.chain.modes import GenerateMode
 from node.log_setup import set_up_logging
 from node.serve.guard import check_exposure
 from node.serve.server import HttpServer, listen, url_of
@@ -24,7 +25,7 @@ class ServeRequest:
     host: str
     port: int
     api_key: str | None
-    mode: str
+    mode: GenerateMode
     max_concurrent: int
     max_tokens: int
     state_path: Path
@@ -45,8 +46,10 @@ def serve_swarm(request: ServeRequest) -> int:
     stop.listen()
     typer.echo("starting (loading torch and hivemind takes a few seconds)", err=True)
 
+    from bt_p2p.clock import SystemClock
     from bt_p2p.swarm.block_rpc import HivemindBlockClient
     from node.client import entry_points, visit
+    from node.draft import DraftBlock
     from node.serve.app import make_app
     from node.serve.completions import CompletionLimits
     from node.serve.served_run import ServedRun
@@ -55,16 +58,18 @@ def serve_swarm(request: ServeRequest) -> int:
     here = read_snapshot(state.path)
     addresses = entry_points(request.initial_peers, state)
     with visit(addresses, run=request.run, run_here=here.run_id if here else None) as found:
+        client = HivemindBlockClient(found.peer.p2p)
         app = make_app(
             ServedRun(
                 manifest=found.manifest,
-                client=HivemindBlockClient(found.peer.p2p),
+                client=client,
                 look_up=found.overview,
+                draft_block=DraftBlock(found.manifest, client, found.overview, SystemClock()),
             ),
             CompletionLimits(
                 max_concurrent=request.max_concurrent,
                 max_tokens=request.max_tokens,
-                mode="sweep" if request.mode == "sweep" else "ar",
+                mode=request.mode,
             ),
             api_key=request.api_key,
         )

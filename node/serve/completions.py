@@ -14,11 +14,11 @@ from starlette.types import Receive, Scope, Send
 
 from bt_p2p.chain.generate import (
     Chunk,
-    GenerateMode,
     GenerateOptions,
     check_options,
     generate,
 )
+from bt_p2p.chain.modes import GenerateMode
 from bt_p2p.chain.sampling import Sampling
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import BtError
@@ -155,8 +155,14 @@ class _Completion:
     async def _pieces(self) -> AsyncGenerator[Piece, None]:
         """What each traversal completes; `self._answer` keeps the rest."""
         session = self._run.open_session()
+        drafter = None
+        if self._options.mode == "draft":
+            drafter = await self._run.draft_block.drafter()
         # it is an async generator, whose end must not be left to the garbage collector
-        chunks = cast("AsyncGenerator[Chunk, None]", generate(session, self._prompt, self._options))
+        chunks = cast(
+            "AsyncGenerator[Chunk, None]",
+            generate(session, self._prompt, self._options, drafter),
+        )
         async with contextlib.aclosing(chunks):
             try:
                 async for chunk in chunks:

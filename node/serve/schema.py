@@ -8,7 +8,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
 
-from bt_p2p.chain.generate import MAX_SEED, GenerateMode
+from bt_p2p.chain.generate import MAX_SEED
+from bt_p2p.chain.modes import GenerateMode
 from node.serve.answer import DrawnByte, FinishReason
 from node.serve.api_error import ApiError
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bt_p2p.chain.block_rpc import BlockClient
 from bt_p2p.chain.session import ChainSession, LookUp
 from bt_p2p.protocol.manifest import RunManifest
+from node.draft import DraftBlock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,6 +18,8 @@ class ServedRun:
     client: BlockClient
     """Used on the loop that serves."""
     look_up: LookUp
+    draft_block: DraftBlock
+    """For requests in mode `draft`."""
 
     def open_session(self) -> ChainSession:
         """A session of its own for each request: they fail and find other holders independently."""

@@ -26,7 +26,8 @@ def log_probs(*probs: float) -> Tensor:
 
 def counts(log_probs_V: Tensor, sampling: Sampling, num_draws: int = 3_000) -> Tensor:
     """How often each byte is drawn."""
-    drawn = sample_bytes(log_probs_V.expand(num_draws, 256), sampling, generator())
+    everywhere = log_probs_V.expand(num_draws, 256)
+    drawn = sample_bytes(everywhere, sampling, seed=3, position=0)
     return torch.bincount(torch.tensor(drawn), minlength=256)
 
 
@@ -47,15 +48,31 @@ def test_no_temperature_takes_the_likeliest_byte(temperature: float) -> None:
     """Zero, and numbers too small to divide by."""
     positions = torch.log_softmax(torch.randn(8, 256, generator=generator(1)), dim=-1)
     expected = positions.argmax(dim=-1).tolist()
-    assert expected == sample_bytes(positions, Sampling(temperature=temperature), generator())
+    sampling = Sampling(temperature=temperature)
+    assert expected == sample_bytes(positions, sampling, seed=0, position=0)
 
 
 def test_the_same_seed_draws_the_same_bytes() -> None:
-    """Another one draws others."""
+    """Another one draws others, and so does another position."""
     flat = torch.full((64, 256), -math.log(256))
-    first = sample_bytes(flat, Sampling(), generator(1))
-    assert first == sample_bytes(flat, Sampling(), generator(1))
-    assert first != sample_bytes(flat, Sampling(), generator(2))
+    first = sample_bytes(flat, Sampling(), seed=1, position=7)
+    assert first == sample_bytes(flat, Sampling(), seed=1, position=7)
+    assert first != sample_bytes(flat, Sampling(), seed=2, position=7)
+    assert first[1:] == sample_bytes(flat[1:], Sampling(), seed=1, position=8)
+    assert 40 < len(set(first)) <= 64
+
+
+def test_similar_distributions_mostly_draw_the_same_byte() -> None:
+    """More than independent draws would, which is what drafting lives on."""
+    logits = 2 * torch.randn(2000, 256, generator=generator(1))
+    other = logits + 0.3 * torch.randn(2000, 256, generator=generator(2))
+    first, second = (
+        sample_bytes(torch.log_softmax(each, dim=-1), Sampling(temperature=1.0), seed=5, position=0)
+        for each in (logits, other)
+    )
+    same = sum(a == b for a, b in zip(first, second, strict=True)) / 2000
+    independent = float((torch.softmax(logits, -1) * torch.softmax(other, -1)).sum(-1).mean())
+    assert same > 0.6 > 5 * independent
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])

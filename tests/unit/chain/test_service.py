@@ -44,7 +44,10 @@ def zeros(*shape: int, dtype=torch.int64) -> torch.Tensor:
         (request_of(zeros(0, 3)), "0 sequences"),
         (request_of(zeros(MAX_REQUEST_SEQUENCES + 1, 1)), "65 sequences, allowed are 1 to 64"),
         (request_of(zeros(1, 0)), "0 tokens"),
-        (request_of(zeros(1, CONTEXT + 1)), "17 tokens, allowed are 1 to the context of 16"),
+        (
+            request_of(zeros(1, CONTEXT + 1)),
+            "17 tokens after 0, allowed are 1 to the context of 16",
+        ),
         (request_of(start=3), "start 3 is outside the 3 tokens"),
         (request_of(start=-1), "start -1 is outside the 3 tokens"),
         (request_of([[0, -1]]), f"bytes or the mask {MASK_TOKEN}"),

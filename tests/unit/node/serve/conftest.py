@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from bt_p2p.chain.block_rpc import BlockService
+from bt_p2p.clock import SystemClock
 from bt_p2p.errors import SwarmError
 from bt_p2p.protocol.overview import SwarmOverview
 from bt_p2p.testing.block_rpc import InMemoryBlockClient
@@ -18,6 +19,7 @@ from bt_p2p.testing.tiny import (
     tiny_overview,
     tiny_service,
 )
+from node.draft import DraftBlock
 from node.serve.app import make_app
 from node.serve.completions import CompletionLimits
 from node.serve.served_run import ServedRun
@@ -46,7 +48,12 @@ class Site:
         self.num_look_ups = 0
         self.blocks = InMemoryBlockClient(services)
         self.faults = self.blocks.faults
-        run = ServedRun(manifest=MANIFEST, client=self.blocks, look_up=self.look_up)
+        run = ServedRun(
+            manifest=MANIFEST,
+            client=self.blocks,
+            look_up=self.look_up,
+            draft_block=DraftBlock(MANIFEST, self.blocks, self.look_up, SystemClock()),
+        )
         self.app = make_app(run, CompletionLimits(**limits), api_key=api_key)
         self.http = TestClient(self.app, base_url="http://127.0.0.1:8000")
 

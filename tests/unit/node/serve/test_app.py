@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_text(site) -> None:
     assert found[0] == found[1] != found[2]
 
 
-@pytest.mark.parametrize("mode", ["ar", "sweep"])
+@pytest.mark.parametrize("mode", ["ar", "draft", "sweep"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_stream_joins_to_the_whole_text(site, mode, seed) -> None:
     """The bytes of an untrained model are rarely whole characters."""

@@ -1,0 +1,81 @@
+"""What each holder has seen of a client's text, so that only the rest is sent."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bt_p2p.chain.block_rpc import ForwardReply, ForwardRequest
+from bt_p2p.protocol.limits import CACHE_ID_SIZE_BYTES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    peer_id: str
+    tokens_NT: Tensor
+    given_NTD: Tensor | None
+    """Features of the block before that came with them."""
+    features_NTD: Tensor | None
+    """What the block made of them, for the block after it."""
+
+
+class KeptContext:
+    """The client's side of the holders' caches, one for each block.
+
+    A holder that has lost its cache, or another holder of the same block, is simply sent
+    everything: what the block before handed on is kept here.
+    """
+
+    def __init__(self) -> None:
+        """Nobody has seen anything."""
+        self._cache_id = secrets.token_bytes(CACHE_ID_SIZE_BYTES)
+        self._seen: dict[int, _Seen] = {}
+
+    def shortened(self, peer_id: str, request: ForwardRequest) -> ForwardRequest:
+        """The request without the tokens that this peer has kept."""
+        past = self._num_kept(peer_id, request)
+        features_NTD = request.features_NTD
+        return replace(
+            request,
+            tokens_NT=request.tokens_NT[:, past:],
+            start=request.start - past,
+            features_NTD=None if features_NTD is None else features_NTD[:, past:],
+            cache_id=self._cache_id,
+            past=past,
+        )
+
+    def completed(self, peer_id: str, request: ForwardRequest, reply: ForwardReply) -> ForwardReply:
+        """Remember what the peer saw; the reply with the features of all tokens."""
+        features_NTD = reply.features_NTD
+        if features_NTD is not None:
+            num_before = request.tokens_NT.shape[1] - features_NTD.shape[1]
+            before = self._seen.get(request.block)
+            if num_before and before is not None and before.features_NTD is not None:
+                features_NTD = torch.cat((before.features_NTD[:, :num_before], features_NTD), dim=1)
+        self._seen[request.block] = _Seen(
+            peer_id=peer_id,
+            tokens_NT=request.tokens_NT,
+            given_NTD=request.features_NTD,
+            features_NTD=features_NTD,
+        )
+        return replace(reply, features_NTD=features_NTD)
+
+    def forget(self, block: int) -> None:
+        """The holder of a block has lost its cache."""
+        self._seen.pop(block, None)
+
+    def _num_kept(self, peer_id: str, request: ForwardRequest) -> int:
+        """Tokens in front that the peer has seen; those that are to be read are sent anyhow."""
+        seen = self._seen.get(request.block)
+        if seen is None or seen.peer_id != peer_id or len(seen.tokens_NT) != len(request.tokens_NT):
+            return 0
+        longest = min(seen.tokens_NT.shape[1], request.start)
+        is_same_T = (seen.tokens_NT[:, :longest] == request.tokens_NT[:, :longest]).all(dim=0)
+        if seen.given_NTD is not None and request.features_NTD is not None:
+            # another replica of the block before may have answered this time
+            is_same_NTD = seen.given_NTD[:, :longest] == request.features_NTD[:, :longest]
+            is_same_T &= is_same_NTD.all(dim=2).all(dim=0)
+        return longest if bool(is_same_T.all()) else int(is_same_T.int().argmin())
