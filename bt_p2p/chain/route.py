@@ -27,6 +27,15 @@ class Route:
             )
         )
 
+    def demoted(self, peer_id: str) -> Route:
+        """The same route with a slow peer behind the others."""
+        return Route(
+            holders=tuple(
+                tuple(sorted(of_block, key=lambda lease: lease.peer_id == peer_id))
+                for of_block in self.holders
+            )
+        )
+
 
 def plan_route(
     overview: SwarmOverview,

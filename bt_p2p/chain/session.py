@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -26,6 +26,11 @@ from bt_p2p.objective.registry import make_objective
 from bt_p2p.protocol.limits import READ_TIMEOUT_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview
+
+FIRST_PATIENCE_S = 2.0
+"""A holder never asked before gets so long before another one is asked as well."""
+MIN_PATIENCE_S = 0.3
+"""The same for one that used to be quick; else four times what it took last."""
 
 LookUp = Callable[[], SwarmOverview]
 """Reads the swarm anew; may block for the directory's deadline."""
@@ -154,40 +159,68 @@ class ChainSession:
                     raise
                 raise ChainError(f"{exc} (failed just now: {self._failures()})") from exc
             candidates = [
-                lease for lease in route.holders[request.block] if lease.peer_id not in self._failed
+                lease.peer_id
+                for lease in route.holders[request.block]
+                if lease.peer_id not in self._failed
             ]
-            if not candidates:
-                if has_looked_again:
-                    raise ChainError(
-                        f"every holder of block {request.block} failed: {self._failures()}"
-                    )
-                has_looked_again = True
-                self._route = None
-                continue
-            peer_id = candidates[0].peer_id
-            started_s = time.perf_counter()
-            try:
-                reply = await self._ask_peer(peer_id, request, is_kept=is_kept)
-            except (PeerError, ProtocolError) as exc:
-                self._failed[peer_id] = str(exc)
-                if self._route is not None:  # later traversals do not wait for it again
-                    self._route = self._route.without(peer_id)
-                continue
-            elapsed_s = time.perf_counter() - started_s
-            self._latency_s[peer_id] = elapsed_s
-            hop = Hop(
-                block=request.block,
-                peer_id=peer_id,
-                round_index=reply.round_index,
-                total_ms=1000 * elapsed_s,
-                compute_ms=reply.compute_ms,
-            )
-            return reply, hop
+            answer = await self._ask_in_turn(candidates, request, is_kept=is_kept)
+            if answer is not None:
+                return answer
+            if has_looked_again:
+                raise ChainError(
+                    f"every holder of block {request.block} failed: {self._failures()}"
+                )
+            has_looked_again = True
+            self._route = None
+
+    async def _ask_in_turn(
+        self, candidates: Sequence[str], request: ForwardRequest, *, is_kept: bool
+    ) -> tuple[ForwardReply, Hop] | None:
+        """The first answer, or None if all failed.
+
+        The next holder is asked when one fails, and also, beside it, when one takes much longer than
+        it used to: it may be frozen or cut off.
+        """
+        waiting = list(candidates)
+        running: dict[asyncio.Task[tuple[ForwardReply, Hop]], str] = {}
+        try:
+            while waiting or running:
+                patience_s = None
+                if waiting:
+                    newest_id = waiting.pop(0)
+                    asking = self._ask_peer(newest_id, request, is_kept=is_kept)
+                    running[asyncio.create_task(asking)] = newest_id
+                    patience_s = self._patience_s(newest_id) if waiting else None
+                done, _ = await asyncio.wait(
+                    running, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done and self._route is not None:  # those are asked last from now on
+                    for slow_id in running.values():
+                        self._route = self._route.demoted(slow_id)
+                for task in done:
+                    failed_id = running.pop(task)
+                    try:
+                        return task.result()
+                    except (PeerError, ProtocolError) as exc:
+                        self._failed[failed_id] = str(exc)
+                        if self._route is not None:  # later traversals do not wait for it again
+                            self._route = self._route.without(failed_id)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return None
+
+    def _patience_s(self, peer_id: str) -> float:
+        """How long one holder is asked alone while there are others."""
+        usual_s = self._latency_s.get(peer_id)
+        return FIRST_PATIENCE_S if usual_s is None else max(MIN_PATIENCE_S, 4 * usual_s)
 
     async def _ask_peer(
         self, peer_id: str, request: ForwardRequest, *, is_kept: bool
-    ) -> ForwardReply:
+    ) -> tuple[ForwardReply, Hop]:
         """One block by one peer, which is told only what it has not seen."""
+        started_s = time.perf_counter()
         sent = self._kept.shortened(peer_id, request) if is_kept else request
         try:
             reply = await self._client.forward(peer_id, sent, timeout_s=READ_TIMEOUT_S)
@@ -196,7 +229,18 @@ class ChainSession:
             sent = self._kept.shortened(peer_id, request)
             reply = await self._client.forward(peer_id, sent, timeout_s=READ_TIMEOUT_S)
         self._check_features(reply, sent)
-        return self._kept.completed(peer_id, request, reply) if is_kept else reply
+        if is_kept:
+            reply = self._kept.completed(peer_id, request, reply)
+        elapsed_s = time.perf_counter() - started_s
+        self._latency_s[peer_id] = elapsed_s
+        hop = Hop(
+            block=request.block,
+            peer_id=peer_id,
+            round_index=reply.round_index,
+            total_ms=1000 * elapsed_s,
+            compute_ms=reply.compute_ms,
+        )
+        return reply, hop
 
     def _check_features(self, reply: ForwardReply, request: ForwardRequest) -> None:
         """The next block gets features of our model's width, or nothing."""

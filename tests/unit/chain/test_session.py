@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
@@ -104,6 +105,38 @@ def test_diffusion_blocks_advance_in_order_and_hand_on_z(small_swarm) -> None:
     for reply, request in zip(recorder.replies, recorder.requests[1:], strict=False):
         assert torch.equal(reply.z_NPZ, request.z_NPZ)
     assert not torch.equal(recorder.requests[0].z_NPZ, recorder.requests[1].z_NPZ)
+
+
+def test_a_holder_that_freezes_is_asked_beside_another_one(small_swarm, monkeypatch) -> None:
+    """The answer comes from the second after a short while, and later ones at once."""
+    monkeypatch.setattr("bt_p2p.chain.session.FIRST_PATIENCE_S", 0.1)
+    expected = traverse(small_swarm(PLAIN, [1, 1, 1]))
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    frozen, spare = swarm.holders[1]
+    swarm.faults.always(frozen, "delay")
+
+    async def twice() -> list[Traversal]:
+        return [await swarm.session.traverse(TOKENS_NT, start=3, mode="read") for _ in range(2)]
+
+    started_s = time.monotonic()
+    found = asyncio.run(twice())
+    assert 2.0 > time.monotonic() - started_s
+    for each in found:
+        assert torch.equal(expected.log_probs_NPV, each.log_probs_NPV)
+        assert spare == each.hops[1].peer_id
+    assert [frozen, spare, spare] == swarm.asked()[1]
+
+
+def test_a_slow_holder_that_answers_first_wins(small_swarm, monkeypatch) -> None:
+    """The spare is slower still; its request is given up."""
+    monkeypatch.setattr("bt_p2p.chain.session.FIRST_PATIENCE_S", 0.1)
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    slow, spare = swarm.holders[1]
+    swarm.faults.once(slow, "delay", delay_s=0.3)
+    swarm.faults.once(spare, "delay")
+    found = traverse(swarm)
+    assert (slow, ()) == (found.hops[1].peer_id, found.failed_peers)
+    assert {slow, spare} == set(swarm.asked()[1])
 
 
 @pytest.mark.parametrize("mode", ["read", "advance"])
