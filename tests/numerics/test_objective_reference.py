@@ -172,8 +172,8 @@ def test_trained_denoiser_logits_are_the_stated_equation(objective):
             torch.testing.assert_close(expected_V, actual_BTV[0, t], rtol=1e-4, atol=1e-4)
 
 
-def test_loss_is_the_weighted_cross_entropy(objective):
-    """[BT]: z = e_y + sigma eps, mean of weight * CE over mean of weight, by loops."""
+def test_loss_is_plain_and_weighted_cross_entropy(objective):
+    """[BT]: z = e_y + sigma eps, mean of weight * CE over mean of weight, by loops; plus plain CE."""
     block = stirred(initial_block(MANIFEST, 1))
     generator = torch.Generator().manual_seed(0)
     inputs_BT, targets_BT = torch.randint(0, 256, (2, 3, 12), generator=generator)
@@ -183,7 +183,7 @@ def test_loss_is_the_weighted_cross_entropy(objective):
     tokens_BT = mask_suffixes(inputs_BT, MANIFEST.objective, draws)
     sigma_BT = objective.bands.sample(1, (3, 12), draws)
     eps_BTZ = torch.randn(3, 12, 8, generator=draws)
-    weighted, weights = 0.0, 0.0
+    weighted, weights, plain = 0.0, 0.0, 0.0
     with torch.inference_mode():
         output = block(tokens_BT)
         for b in range(3):
@@ -196,9 +196,11 @@ def test_loss_is_the_weighted_cross_entropy(objective):
                 )[0, 0]
                 nats = -torch.log_softmax(logits_V, dim=0)[targets_BT[b, t]].item()
                 weight = (sigma**2 + SIGMA_DATA**2) / (sigma * SIGMA_DATA) ** 2
+                context_V = torch.log_softmax(output.logits_BTV[b, t], dim=0)
+                plain -= context_V[targets_BT[b, t]].item() / 36
                 weighted += weight * nats
                 weights += weight
-    assert weighted / weights == pytest.approx(result.loss.item(), rel=1e-4)
+    assert plain + weighted / weights == pytest.approx(result.loss.item(), rel=1e-4)
 
 
 def test_advance_is_one_euler_step_over_the_band(objective):
