@@ -70,8 +70,13 @@ class UpstreamRefresher:
         self._downloads: dict[int, Download] = {}
         self.problem = ""
 
-    def between_rounds(self, overview: SwarmOverview) -> None:
-        """Adopt what has arrived, and start to fetch what has become old; waits for nothing."""
+    def between_rounds(self, overview: SwarmOverview) -> list[int]:
+        """Adopt what has arrived, and start to fetch what has become old; waits for nothing.
+
+        Returns:
+            Blocks of which there was no copy before.
+        """
+        missing = [index for index, copied in enumerate(self._stack.rounds) if copied is None]
         self._adopt_finished()
         refresh_rounds = self._manifest.objective.upstream_refresh_rounds
         for index in old_copies(self._stack.rounds, overview, refresh_rounds=refresh_rounds):
@@ -90,6 +95,7 @@ class UpstreamRefresher:
                     min_round_index=min_round_index,
                 )
             )
+        return [index for index in missing if self._stack.rounds[index] is not None]
 
     def stop(self) -> None:
         """Give up what is on its way."""

@@ -286,7 +286,8 @@ class Volunteer:
     def _refresh_upstream(self) -> None:
         if self._refresher is None or self._view is None:
             return
-        self._refresher.between_rounds(self._view)
+        for index in self._refresher.between_rounds(self._view):
+            self._reporter.line(f"training on a copy of block {index} from now on")
         if self._refresher.problem:
             self._record.warn("upstream", self._refresher.problem)
         else:

@@ -91,8 +91,9 @@ class Swarm:
             self.manifest, identity, block=block, round_index=round_index
         )
 
-    def between_rounds(self) -> None:
-        self.refresher.between_rounds(tiny_overview(self.manifest, list(self.leases.values())))
+    def between_rounds(self) -> list[int]:
+        overview = tiny_overview(self.manifest, list(self.leases.values()))
+        return self.refresher.between_rounds(overview)
 
 
 def test_copies_arrive_between_rounds_and_follow_the_swarm():
@@ -104,7 +105,7 @@ def test_copies_arrive_between_rounds_and_follow_the_swarm():
     swarm.between_rounds()  # still on their way: not asked for twice
     assert (2, [None, None]) == (swarm.later.num_started, swarm.stack.rounds)
     swarm.later.run_all()
-    swarm.between_rounds()
+    assert [0, 1] == swarm.between_rounds()
     assert [5, 6] == swarm.stack.rounds
     swarm.hold(0, 7, 0.125)
     swarm.between_rounds()
@@ -112,7 +113,7 @@ def test_copies_arrive_between_rounds_and_follow_the_swarm():
     swarm.hold(0, 8, 0.125)
     swarm.between_rounds()
     swarm.later.run_all()
-    swarm.between_rounds()
+    assert [] == swarm.between_rounds()
     assert (3, [8, 6], "") == (swarm.later.num_started, swarm.stack.rounds, swarm.refresher.problem)
 
 
