@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from bt_p2p.averaging.admission import is_finite, reason_to_refuse, round_after
-from bt_p2p.averaging.averager import GroupAverager, PartnerReport, PendingAverage
+from bt_p2p.averaging.averager import GroupAverage, GroupAverager, PartnerReport, PendingAverage
+from bt_p2p.averaging.outer import OuterMomentum
 from bt_p2p.averaging.schedule import (
     average_timeout_s,
     matchmaking_starts_s,
@@ -41,6 +42,8 @@ class RoundResult:
     loss: float
     """Mean training cross entropy of the round, nats per byte; NaN without a good step."""
     num_steps: int
+    weights: Mapping[str, Tensor]
+    """What is agreed on, to be served: the adopted average, or this replica's own."""
     partners: int
     """Other replicas in the adopted average; 0 when there is none."""
     outcome: str
@@ -82,6 +85,7 @@ class RoundRunner:
         self._stop = stop
         self._clock = clock
         self._pending: PendingAverage | None = None
+        self._outer = OuterMomentum(manifest.rounds.outer_momentum)
         stop.on_request(self._cancel_pending)
 
     def run_round(self) -> RoundResult | None:
@@ -94,6 +98,7 @@ class RoundRunner:
         round_s = self._manifest.rounds.round_s
         ends_at_s = next_round_end_s(self._clock.now_s(), round_s)
         self._trainer.start_round(self._trainer.round_index)
+        self._outer.begin(self._trainer.weights())
         self._record.update(
             state="training", round_index=self._trainer.round_index, round_ends_at_s=ends_at_s
         )
@@ -152,12 +157,14 @@ class RoundRunner:
         """Average and adopt, or keep one's own weights; either way the round counts."""
         round_index = self._trainer.round_index
         partners, outcome, is_failure = 0, "alone", False
-        pending = self._pending
+        pending, agreed = self._pending, self._trainer.weights()
         if pending is not None:
             self._record.update(state="averaging")
-            own = self._trainer.weights()
             try:
-                partners, round_index = self._average(pending, own, expected_partners)
+                average = self._average(pending, agreed, expected_partners)
+                partners, agreed = len(average.partners), average.weights
+                round_index = round_after(average, round_index=round_index)
+                self._trainer.load_weights(self._outer.step(agreed))
                 outcome = f"averaged with {partners} replica{'s' if partners != 1 else ''}"
             except GroupNotFormedError as exc:
                 outcome, is_failure = f"alone: {exc}", True
@@ -169,11 +176,14 @@ class RoundRunner:
                 self._pending = None
         else:
             round_index += 1
+        if not partners:
+            self._outer.reset()
         self._trainer.round_index = round_index
         return RoundResult(
             round_index=round_index,
             loss=loss,
             num_steps=self._trainer.step_in_round,
+            weights=agreed,
             partners=partners,
             outcome=outcome,
             is_failure=is_failure,
@@ -181,7 +191,7 @@ class RoundRunner:
 
     def _average(
         self, pending: PendingAverage, own: dict[str, Tensor], expected_partners: int
-    ) -> tuple[int, int]:
+    ) -> GroupAverage:
         if not is_finite(own):
             pending.cancel()
             raise AveragingError("own weights are not finite, so they were not sent")
@@ -194,8 +204,7 @@ class RoundRunner:
         reason = reason_to_refuse(average, own, round_index=self._trainer.round_index)
         if reason:
             raise AveragingError(reason)
-        self._trainer.load_weights(average.weights)
-        return len(average.partners), round_after(average, round_index=self._trainer.round_index)
+        return average
 
     def _cancel_pending(self) -> None:
         pending = self._pending

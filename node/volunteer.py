@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from bt_p2p.averaging.schedule import payload_size_bytes
 from bt_p2p.chain.service import LocalBlockService
@@ -242,7 +243,7 @@ class Volunteer:
         synced = download.result()
         trainer.load_weights(synced.weights)
         trainer.round_index = synced.round_index
-        self._adopt(trainer, service)
+        self._adopt(synced.weights, synced.round_index, service)
         self._reporter.line(
             f"took round {synced.round_index} of block {self._block} from "
             f"{short_peer_id(synced.peer_id)}"
@@ -274,7 +275,7 @@ class Volunteer:
             if result is None:
                 return
             num_rounds += 1
-            self._adopt(trainer, service)
+            self._adopt(result.weights, trainer.round_index, service)
             self._tell(result, service, server)
             if self._clock.monotonic_s() - saved_at_s >= _SAVE_PERIOD_S:
                 self._save_if_possible(trainer)
@@ -305,11 +306,13 @@ class Volunteer:
         except SwarmError as exc:
             self._record.warn("behind", f"{newest - trainer.round_index} rounds; {exc}")
 
-    def _adopt(self, trainer: BlockTrainer, service: LocalBlockService) -> None:
+    def _adopt(
+        self, weights: Mapping[str, Tensor], round_index: int, service: LocalBlockService
+    ) -> None:
         """Serve what was just agreed on, and say so."""
-        service.adopt(trainer.weights(), trainer.round_index)
-        self._round_served = trainer.round_index
-        self._record.update(round_index=trainer.round_index)
+        service.adopt(weights, round_index)
+        self._round_served = round_index
+        self._record.update(round_index=round_index)
         self._keeper.poke()
 
     def _tell(

@@ -108,6 +108,8 @@ class RoundSpec(_Spec):
     """Seconds between averages; rounds end at multiples of this in DHT time."""
     decay_rounds: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     """Rounds over which the learning rate falls to a tenth of its peak."""
+    outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """Nesterov momentum over what rounds change; 0 is plain averaging."""
     compression: Literal["none", "float16"] = "none"
     """How weights are sent while averaging."""
 

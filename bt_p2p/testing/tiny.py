@@ -34,6 +34,7 @@ def tiny_manifest(
     num_blocks: int = 3,
     round_s: float = 4.0,
     seed: int = 0,
+    outer_momentum: float = 0.0,
 ) -> RunManifest:
     """A run that needs next to nothing; another name or seed makes another run."""
     return RunManifest(
@@ -41,7 +42,7 @@ def tiny_manifest(
         seed=seed,
         model=TINY_MODEL.model_copy(update={"num_blocks": num_blocks}),
         objective=TINY_OBJECTIVE.model_copy(update={"name": objective}),
-        rounds=RoundSpec(round_s=round_s),
+        rounds=RoundSpec(round_s=round_s, outer_momentum=outer_momentum),
     )
 
 

@@ -72,9 +72,15 @@ class ScriptedAverager:
 class Bench:
     """A runner and everything around it."""
 
-    def __init__(self, folder: Path, outcome: Outcome, partners: int | SwarmError = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        outcome: Outcome,
+        partners: int | SwarmError = 1,
+        outer_momentum: float = 0.0,
+    ) -> None:
         self.clock = ManualClock(1_000_000.0)
-        self.manifest: RunManifest = tiny_manifest(round_s=ROUND_S)
+        self.manifest: RunManifest = tiny_manifest(round_s=ROUND_S, outer_momentum=outer_momentum)
         device = DeviceChoice(device=torch.device("cpu"), autocast_bf16=False, reason="test")
         text = np.frombuffer(b"the cat sat on the mat and looked at the rat. " * 40, dtype=np.uint8)
         source = BatchSource(text, self.manifest.model.context, 2)
@@ -139,6 +145,34 @@ def test_a_round_trains_until_the_common_moment_and_adopts_the_average(tmp_path:
     assert [(0, 1_000_004.0)] == bench.averager.begun
     assert all(bool((tensor == 0.25).all()) for tensor in bench.trainer.weights().values())
     assert not any(bool((tensor == 0.25).all()) for tensor in bench.averager.sent.values())
+
+
+def test_momentum_goes_beyond_the_average_and_serves_the_average(tmp_path: Path) -> None:
+    """The next round starts half a move further on; others are shown what was agreed on."""
+    bench = Bench(tmp_path, average_at(0.25), outer_momentum=0.5)
+    start = bench.trainer.weights()
+
+    result = bench.runner.run_round()
+
+    assert result is not None
+    assert all(bool((tensor == 0.25).all()) for tensor in result.weights.values())
+    for name, tensor in bench.trainer.weights().items():
+        torch.testing.assert_close(0.25 + 0.5 * (0.25 - start[name]), tensor)
+
+
+def test_a_failed_round_serves_the_own_weights_and_ends_the_momentum(tmp_path: Path) -> None:
+    """The round after it begins anew: half of its own move, nothing of those before."""
+    bench = Bench(tmp_path, average_at(0.25), outer_momentum=0.5)
+    bench.runner.run_round()
+    bench.averager.outcome = failing_with(RoundFailedError("lost"))
+    failed = bench.runner.run_round()
+    assert failed is not None
+    own = bench.trainer.weights()
+    assert all(torch.equal(own[name], failed.weights[name]) for name in own)
+    bench.averager.outcome = average_at(1.0)
+    bench.runner.run_round()
+    for name, tensor in bench.trainer.weights().items():
+        torch.testing.assert_close(1.0 + 0.5 * (1.0 - own[name]), tensor)
 
 
 def test_a_lone_replica_goes_on_without_looking_for_others(tmp_path: Path) -> None:
