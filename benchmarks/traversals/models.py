@@ -16,6 +16,7 @@ from torch import Tensor
 from benchmarks.quality.plan import Training
 from benchmarks.quality.training import load_weights
 from bt_p2p.chain.block_rpc import BlockService
+from bt_p2p.chain.drafter import BlockDrafter
 from bt_p2p.chain.generate import Chunk, GenerateOptions, generate
 from bt_p2p.chain.service import LocalBlockService
 from bt_p2p.chain.session import ChainSession
@@ -148,13 +149,18 @@ async def continue_all(
         service.adopt(weights, 0)
         services[identity.peer_id] = service
         leases.append(tiny_lease(manifest, identity, block))
+    guessing = Block(manifest.model, manifest.objective).eval()
+    guessing.load_state_dict(trained.weights[0])
     overview, client = tiny_overview(manifest, leases), InMemoryBlockClient(services)
     places = asyncio.Semaphore(_AT_ONCE)
 
     async def continue_one(index: int, prefix: bytes) -> Output | None:
         session = ChainSession(manifest, client, lambda: overview)
         # it is an async generator, whose end must not be left to the garbage collector
-        new = cast("AsyncGenerator[Chunk, None]", generate(session, prefix, options(index)))
+        new = cast(
+            "AsyncGenerator[Chunk, None]",
+            generate(session, prefix, options(index), BlockDrafter(guessing)),
+        )
         data = b""
         async with places, aclosing(new):
             async for chunk in new:

@@ -98,8 +98,9 @@ def render_report(results: Results) -> str:
         "# Several bytes per traversal: what they cost in quality",
         f"`{results.model}` continues {results.num_prefixes} prefixes of {results.prefix_bytes} "
         f"bytes, evenly spread over text that was not trained on, by {results.new_bytes} bytes "
-        f"each: `ar` with one byte per traversal of the chain, `sweep n` with n, drawn without "
-        f"seeing one another. The judge is `{results.judge}`, which shares no weights with it.",
+        f"each: `ar` with one byte per traversal of the chain, `draft` with the same bytes, guessed "
+        f"by block 0 alone and checked up to 9 at a time, `sweep n` with n, drawn without seeing "
+        f"one another. The judge is `{results.judge}`, which shares no weights with it.",
         *(f"**Note.** {note}" for note in results.notes),
         "A traversal costs the latency of the whole chain, so fewer are faster. Bits per byte are "
         "the judge's, over new bytes only, with the standard error of their mean. Come near to "

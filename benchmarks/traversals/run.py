@@ -24,6 +24,7 @@ from benchmarks.quality.training import write_atomically
 from benchmarks.traversals.models import Judge, Output, Trained, Watch, continue_all, load_trained
 from benchmarks.traversals.report import NUM_SAMPLES, Results, make_row, one_line, render_report
 from bt_p2p.chain.generate import GenerateOptions
+from bt_p2p.chain.modes import GenerateMode
 from bt_p2p.chain.sampling import Sampling
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import ConfigError
@@ -144,18 +145,19 @@ def run_benchmark(options: Options, stop: StopRequest) -> int:
 def ways_of(manifest: RunManifest, new_bytes: int) -> dict[str, GenerateOptions]:
     """All ways that a run allows and that make a difference for so many bytes, by title."""
     longest = min(manifest.objective.sweep_max_bytes, new_bytes)
-    ways = {}
-    for chunk in (None, *(chunk for chunk in SWEEP_BYTES if chunk <= longest)):
-        for temperature in TEMPERATURES:
-            name = "ar" if chunk is None else f"sweep {chunk}"
-            drawn = f"temperature {temperature:g}" if temperature else "greedy"
-            ways[f"{name}, {drawn}"] = GenerateOptions(
-                mode="ar" if chunk is None else "sweep",
-                max_new_bytes=new_bytes,
-                chunk_bytes=chunk,
-                sampling=Sampling(temperature=temperature, top_p=1.0),
-            )
-    return ways
+    modes: dict[str, tuple[GenerateMode, int | None]] = {"ar": ("ar", None)}
+    modes["draft"] = ("draft", None)
+    modes |= {f"sweep {chunk}": ("sweep", chunk) for chunk in SWEEP_BYTES if chunk <= longest}
+    return {
+        f"{name}, {f'temperature {temperature:g}' if temperature else 'greedy'}": GenerateOptions(
+            mode=mode,
+            max_new_bytes=new_bytes,
+            chunk_bytes=chunk,
+            sampling=Sampling(temperature=temperature, top_p=1.0),
+        )
+        for name, (mode, chunk) in modes.items()
+        for temperature in TEMPERATURES
+    }
 
 
 def cut_places(text: NDArray[np.uint8], options: Options) -> list[tuple[bytes, bytes]]:

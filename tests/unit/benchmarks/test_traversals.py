@@ -139,17 +139,21 @@ def test_every_way_takes_as_many_traversals_as_its_chunks():
     """10 bytes: 10 traversals one by one, 3 in sweeps of 4; a stop ends it."""
     trained = tiny_trained()
     ways = ways_of(trained.manifest, 10)
-    assert ["ar", "ar", "sweep 4", "sweep 4"] == [title.split(",")[0] for title in ways]
-    counts = []
+    names = [title.split(",")[0] for title in ways]
+    assert ["ar", "ar", "draft", "draft", "sweep 4", "sweep 4"] == names
+    counts, texts = [], []
     for way in ways.values():
         found = asyncio.run(
             continue_all(trained, [b"ab", b"ab"], lambda _, way=way: way, lambda: True)
         )
         assert found[0] == found[1]
         counts += [(len(found[0].data), found[0].num_traversals)]
-    assert [(10, 10), (10, 10), (10, 3), (10, 3)] == counts
+        texts += [found[0].data]
+    assert [(10, 10), (10, 10), (10, 3), (10, 3)] == counts[:2] + counts[4:]
+    assert texts[:2] == texts[2:4]
+    assert all(num_bytes == 10 > num for num_bytes, num in counts[2:4])
     assert [] == asyncio.run(continue_all(trained, [b"ab"], lambda _: way, lambda: False))
-    assert 2 == len(ways_of(trained.manifest, 3))
+    assert 4 == len(ways_of(trained.manifest, 3))
 
 
 def test_prefixes_are_spread_and_followed_by_the_real_text(tmp_path):
@@ -174,9 +178,10 @@ def test_a_run_is_reported_and_goes_on_where_it_was_stopped(folder, capsys):
 
     assert 0 == run_benchmark(tiny_options(folder), StopRequest())
     kept = {path: path.stat().st_mtime_ns for path in (folder / "work/traversals").iterdir()}
-    assert 4 == len(kept)
+    assert 6 == len(kept)
     found = json.loads((folder / "out/results.json").read_text())
-    assert [0, 10, 10, 3, 3] == [row["traversals_per_output"] for row in found["rows"]]
+    traversals = [row["traversals_per_output"] for row in found["rows"]]
+    assert [0, 10, 10, 3, 3] == traversals[:3] + traversals[5:]
     assert all(6 < row["bits_per_byte"] < 10 for row in found["rows"])  # untrained
     report = (folder / "out/traversals.md").read_text()
     for part in ("| real text |  |  | ", "| sweep 4, greedy | 3 | 3.3 | ", "|the cat |", "`again`"):
