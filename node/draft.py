@@ -10,7 +10,7 @@ from bt_p2p.chain.drafter import BlockDrafter, Drafter, RepeatDrafter
 from bt_p2p.chain.session import LookUp
 from bt_p2p.clock import Clock
 from bt_p2p.errors import SwarmError
-from bt_p2p.model.block import Block
+from bt_p2p.model.block import Block, weight_specs
 from bt_p2p.protocol.lease import Lease
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview
@@ -74,17 +74,10 @@ class DraftBlock:
         overview = await asyncio.to_thread(self._look_up)
         holders = best_draft_block(overview)
         block = Block(self._manifest.model, self._manifest.objective)
-        parameters = dict(block.named_parameters())
         synced = await fetch_weights(
-            self._client,
-            holders,
-            expected={
-                name: (tuple(value.shape), value.dtype) for name, value in parameters.items()
-            },
-            min_round_index=0,
+            self._client, holders, expected=weight_specs(self._manifest), min_round_index=0
         )
-        for name, parameter in parameters.items():
-            parameter.data.copy_(synced.weights[name])
+        block.load_weights(synced.weights)
         self._block = block.eval().requires_grad_(False)
         self._fetched_at_s = self._clock.monotonic_s()
         self.source = (

@@ -7,10 +7,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import torch
+
 from bt_p2p.chain.block_rpc import BlockClient
 from bt_p2p.errors import SwarmError
+from bt_p2p.model.block import weight_specs
 from bt_p2p.model.upstream import UpstreamStack
-from bt_p2p.model.wire import TensorSpec
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview
 from node.sync import SyncedWeights, donors, fetch_weights
@@ -39,34 +41,40 @@ def old_copies(
 
 
 class UpstreamRefresher:
-    """Keeps a stack of earlier blocks fresh. Called between rounds by the thread that trains."""
+    """Keeps copies of the earlier blocks fresh. Called between rounds by the thread that trains.
+
+    Attributes:
+        stack: the copies, used by the trainer of the same thread; none unless the run is `cascade`.
+        problem: why the last download failed; empty once one succeeds.
+    """
 
     def __init__(
         self,
         manifest: RunManifest,
-        stack: UpstreamStack,
+        block: int,
+        device: torch.device,
         client: BlockClient,
         start: StartDownload,
         *,
         peer_id: str,
-        expected: dict[str, TensorSpec],
     ) -> None:
         """Wire the parts together.
 
         Args:
             manifest: the run.
-            stack: the copies, used by the trainer of the same thread.
+            block: the one that trains on them.
+            device: where it trains.
             client: downloads weights.
             start: runs a download elsewhere.
             peer_id: our own.
-            expected: shape and kind of every weight of a block; all blocks are alike.
         """
         self._manifest = manifest
-        self._stack = stack
+        num_copies = block if manifest.objective.name == "cascade" else 0
+        self.stack = UpstreamStack(manifest, num_copies, device)
         self._client = client
         self._start = start
         self._peer_id = peer_id
-        self._expected = expected
+        self._expected = weight_specs(manifest)
         self._downloads: dict[int, Download] = {}
         self.problem = ""
 
@@ -76,13 +84,13 @@ class UpstreamRefresher:
         Returns:
             Blocks of which there was no copy before.
         """
-        missing = [index for index, copied in enumerate(self._stack.rounds) if copied is None]
+        missing = [index for index, copied in enumerate(self.stack.rounds) if copied is None]
         self._adopt_finished()
         refresh_rounds = self._manifest.objective.upstream_refresh_rounds
-        for index in old_copies(self._stack.rounds, overview, refresh_rounds=refresh_rounds):
+        for index in old_copies(self.stack.rounds, overview, refresh_rounds=refresh_rounds):
             if index in self._downloads:
                 continue
-            copied_round = self._stack.rounds[index]
+            copied_round = self.stack.rounds[index]
             min_round_index = 0 if copied_round is None else copied_round + 1
             candidates = donors(
                 overview, block=index, peer_id=self._peer_id, round_index=min_round_index - 1
@@ -95,7 +103,7 @@ class UpstreamRefresher:
                     min_round_index=min_round_index,
                 )
             )
-        return [index for index in missing if self._stack.rounds[index] is not None]
+        return [index for index in missing if self.stack.rounds[index] is not None]
 
     def stop(self) -> None:
         """Give up what is on its way."""
@@ -114,5 +122,5 @@ class UpstreamRefresher:
                 self.problem = f"no fresh copy of block {index}: {exc}"
                 logger.info("%s", self.problem)
                 continue
-            self._stack.adopt(index, synced.weights, synced.round_index)
+            self.stack.adopt(index, synced.weights, synced.round_index)
             self.problem = ""

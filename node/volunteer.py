@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from bt_p2p.averaging.schedule import payload_size_bytes
@@ -19,12 +18,11 @@ from bt_p2p.chain.service import LocalBlockService
 from bt_p2p.clock import Clock
 from bt_p2p.corpus.corpus import Corpus
 from bt_p2p.errors import CheckpointError, SwarmError, TrainingError
-from bt_p2p.model.block import Block
+from bt_p2p.model.block import weight_specs
 from bt_p2p.model.checkpoint import load_checkpoint, save_checkpoint
-from bt_p2p.model.device import pick_device
+from bt_p2p.model.device import DeviceChoice, pick_device
 from bt_p2p.model.sizes import block_sizes
 from bt_p2p.model.upstream import UpstreamStack
-from bt_p2p.model.wire import TensorSpec
 from bt_p2p.protocol.assignment import check_block, choose_block
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.identity import short_peer_id
@@ -97,7 +95,6 @@ class Volunteer:
         self._round_served = 0
         self._view: SwarmOverview | None = None
         self._payload_sent_bytes = 0
-        self._refresher: UpstreamRefresher | None = None
         self._is_first = joined.is_first
         self._keeper = LeaseKeeper(
             joined.directory, joined.manifest, self._describe, joined.clock, self._see
@@ -109,12 +106,20 @@ class Volunteer:
         with contextlib.ExitStack() as stack:
             block = self._settle()
             # forked before anything else has threads
-            averager = HivemindAverager(
-                self._peer.dht, self._manifest, block, _weight_shapes(self._manifest)
-            )
+            shapes = {name: shape for name, (shape, _) in weight_specs(self._manifest).items()}
+            averager = HivemindAverager(self._peer.dht, self._manifest, block, shapes)
             stack.callback(averager.stop)
-            upstream = self._make_upstream(block)
-            trainer = self._make_trainer(block, upstream)
+            device = pick_device(self._device)
+            refresher = UpstreamRefresher(
+                self._manifest,
+                block,
+                device.device,
+                HivemindBlockClient(self._peer.p2p),
+                self._peer.loop.start,
+                peer_id=self._peer.peer_id,
+            )
+            stack.callback(refresher.stop)
+            trainer = self._make_trainer(block, device, refresher.stack)
             service = LocalBlockService(self._manifest, block)
             service.adopt(trainer.weights(), trainer.round_index)
             server = HivemindBlockServer(self._peer.p2p, service)
@@ -133,11 +138,8 @@ class Volunteer:
                 stop=self._stop,
                 clock=self._clock,
             )
-            self._refresher = self._make_refresher(trainer, upstream)
-            if self._refresher is not None:
-                stack.callback(self._refresher.stop)
             try:
-                self._train(runner, trainer, service, server)
+                self._train(runner, trainer, refresher, service, server)
             finally:
                 self._record.update(state="leaving")
                 self._save(trainer)
@@ -168,27 +170,9 @@ class Volunteer:
         self._keeper.renew()
         return self._block
 
-    def _make_upstream(self, block: int) -> UpstreamStack | None:
-        if self._manifest.objective.name != "cascade" or block == 0:
-            return None
-        return UpstreamStack(self._manifest, block, pick_device(self._device).device)
-
-    def _make_refresher(
-        self, trainer: BlockTrainer, upstream: UpstreamStack | None
-    ) -> UpstreamRefresher | None:
-        if upstream is None:
-            return None
-        return UpstreamRefresher(
-            self._manifest,
-            upstream,
-            HivemindBlockClient(self._peer.p2p),
-            self._peer.loop.start,
-            peer_id=self._peer.peer_id,
-            expected=_tensor_specs(trainer),
-        )
-
-    def _make_trainer(self, block: int, upstream: UpstreamStack | None) -> BlockTrainer:
-        device = pick_device(self._device)
+    def _make_trainer(
+        self, block: int, device: DeviceChoice, upstream: UpstreamStack
+    ) -> BlockTrainer:
         self._reporter.line(f"training on {device.reason}")
         self._record.update(device=device.reason)
         spec = self._manifest
@@ -232,7 +216,7 @@ class Volunteer:
             fetch_weights(
                 HivemindBlockClient(self._peer.p2p),
                 ahead,
-                expected=_tensor_specs(trainer),
+                expected=weight_specs(self._manifest),
                 min_round_index=trainer.round_index + 1,
             )
         )
@@ -255,6 +239,7 @@ class Volunteer:
         self,
         runner: RoundRunner,
         trainer: BlockTrainer,
+        refresher: UpstreamRefresher,
         service: LocalBlockService,
         server: HivemindBlockServer,
     ) -> None:
@@ -262,7 +247,7 @@ class Volunteer:
         saved_at_s = self._clock.monotonic_s()
         while not self._stop.is_requested:
             self._check_children()
-            self._refresh_upstream()
+            self._refresh_upstream(refresher)
             try:
                 result = runner.run_round()
             except TrainingError as exc:
@@ -284,13 +269,13 @@ class Volunteer:
                 return
             self._catch_up_if_behind(trainer, service)
 
-    def _refresh_upstream(self) -> None:
-        if self._refresher is None or self._view is None:
+    def _refresh_upstream(self, refresher: UpstreamRefresher) -> None:
+        if self._view is None:
             return
-        for index in self._refresher.between_rounds(self._view):
+        for index in refresher.between_rounds(self._view):
             self._reporter.line(f"training on a copy of block {index} from now on")
-        if self._refresher.problem:
-            self._record.warn("upstream", self._refresher.problem)
+        if refresher.problem:
+            self._record.warn("upstream", refresher.problem)
         else:
             self._record.clear("upstream")
 
@@ -418,13 +403,3 @@ class Volunteer:
             self._reporter.line(
                 f"first node of run {self._manifest.run_id}; it trains alone until others come"
             )
-
-
-def _tensor_specs(trainer: BlockTrainer) -> dict[str, TensorSpec]:
-    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in trainer.weights().items()}
-
-
-def _weight_shapes(manifest: RunManifest) -> Mapping[str, tuple[int, ...]]:
-    with torch.device("meta"):  # shapes only, nothing is allocated
-        block = Block(manifest.model, manifest.objective)
-    return {name: tuple(parameter.shape) for name, parameter in block.named_parameters()}

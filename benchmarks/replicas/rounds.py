@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 from benchmarks.replicas.config import Scenario
 from bt_p2p.averaging.admission import reason_to_refuse, round_after
 from bt_p2p.averaging.averager import GroupAverage, PartnerReport
+from bt_p2p.averaging.outer import OuterMomentum
 from bt_p2p.averaging.schedule import payload_size_bytes
 from bt_p2p.model.seeding import seeded_generator
 from bt_p2p.training.trainer import BlockTrainer
@@ -50,31 +51,6 @@ def weighted_mean(contributions: Sequence[Contribution]) -> dict[str, Tensor]:
     }
 
 
-class OuterNesterov:
-    """The outer optimizer of DiLoCo: Nesterov on what a round changed.
-
-        g = w - mean;  v <- momentum * v + g;  w <- w - lr * (g + momentum * v)
-
-    Reference: DiLoCo, arXiv 2311.08105, algorithm 1; the momentum as in `torch.optim.SGD`.
-    """
-
-    def __init__(self, lr: float, momentum: float, weights: Mapping[str, Tensor]) -> None:
-        """Start at the initial weights, which all replicas share."""
-        self._lr = lr
-        self._momentum = momentum
-        self._weights = dict(weights)
-        self._velocity = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
-
-    def step(self, mean: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The next agreed weights."""
-        for name, weight in self._weights.items():
-            gradient = weight - mean[name]
-            velocity = self._momentum * self._velocity[name] + gradient
-            self._velocity[name] = velocity
-            self._weights[name] = weight - self._lr * (gradient + self._momentum * velocity)
-        return {name: tensor.clone() for name, tensor in self._weights.items()}
-
-
 @dataclass(kw_only=True, slots=True, eq=False)
 class Replica:
     """One volunteer."""
@@ -104,7 +80,7 @@ class Swarm:
 
     scenario: Scenario
     replicas: list[Replica]
-    outer: OuterNesterov | None = None
+    outer: OuterMomentum | None = None
     agreed: dict[str, Tensor] | None = None
     """The last average."""
     averages: int = 0
@@ -138,7 +114,10 @@ class Swarm:
     def _average(self, givers: list[Contribution], takers: list[Replica]) -> list[Replica]:
         """One average; returns who adopted it."""
         mean = weighted_mean(givers)
-        weights = mean if self.outer is None else self.outer.step(mean)
+        weights = mean
+        if self.outer is not None:
+            weights = dict(self.outer.step(mean))
+            self.outer.begin(weights)
         size_bytes = sum(tensor.nbytes for tensor in weights.values())
         giver_ids = {giver.peer_id for giver in givers}
         num_downloads = sum(taker.peer_id not in giver_ids for taker in takers)

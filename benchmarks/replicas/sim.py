@@ -24,7 +24,8 @@ from benchmarks.replicas.report import (
     make_set_up,
     render_sim,
 )
-from benchmarks.replicas.rounds import OuterNesterov, Replica, Swarm, attendance
+from benchmarks.replicas.rounds import Replica, Swarm, attendance
+from bt_p2p.averaging.outer import OuterMomentum
 from bt_p2p.evaluation import score_blocks
 from bt_p2p.model.block import initial_block
 from bt_p2p.model.device import DeviceChoice
@@ -143,8 +144,8 @@ def make_swarm(
     ]
     outer = None
     if scenario.outer_lr is not None:
-        initial = replicas[0].trainer.weights()
-        outer = OuterNesterov(scenario.outer_lr, scenario.outer_momentum, initial)
+        outer = OuterMomentum(scenario.outer_momentum, lr=scenario.outer_lr)
+        outer.begin(replicas[0].trainer.weights())
     return Swarm(scenario=scenario, replicas=replicas, outer=outer)
 
 

@@ -1,10 +1,10 @@
 """The outer optimizer: what a round changed goes on for a while.
 
-A round's average moved the weights from where the round began. Nesterov momentum over these moves,
-with an outer learning rate of 1, lets the next round begin a little further on:
+A round's average moved the weights from where the round began. Nesterov momentum over these moves
+lets the next round begin a little further on (by default the outer learning rate is 1):
 
     move = average - start;   velocity <- momentum * velocity + move
-    next start = average + momentum * velocity
+    next start = start + lr * (move + momentum * velocity)
 
 Reference: DiLoCo, arXiv 2311.08105, algorithm 1, whose outer gradient is -move.
 
@@ -22,15 +22,16 @@ from torch import Tensor
 class OuterMomentum:
     """The velocity of one replica."""
 
-    def __init__(self, momentum: float) -> None:
-        """Stand still; a momentum of 0 leaves averages as they are and keeps nothing."""
+    def __init__(self, momentum: float, *, lr: float = 1.0) -> None:
+        """Stand still; a momentum of 0 with an lr of 1 leaves averages as they are."""
         self._momentum = momentum
+        self._lr = lr
         self._start: dict[str, Tensor] | None = None
         self._velocity: dict[str, Tensor] = {}
 
     def begin(self, weights: Mapping[str, Tensor]) -> None:
         """A round begins with these weights, which are kept and must not change afterwards."""
-        if self._momentum:
+        if self._momentum or self._lr != 1:
             self._start = dict(weights)
 
     def step(self, average: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -38,14 +39,14 @@ class OuterMomentum:
         if self._start is None:
             return average
         start, self._start = self._start, None
-        for name, averaged in average.items():
-            move = averaged - start[name]
-            before = self._velocity.get(name)
-            self._velocity[name] = move if before is None else self._momentum * before + move
-        return {
-            name: averaged + self._momentum * self._velocity[name]
-            for name, averaged in average.items()
-        }
+        following = {}
+        for name, before in start.items():
+            move = average[name] - before
+            velocity = self._velocity.get(name)
+            velocity = move if velocity is None else self._momentum * velocity + move
+            self._velocity[name] = velocity
+            following[name] = before + self._lr * (move + self._momentum * velocity)
+        return following
 
     def reset(self) -> None:
         """A round without an average: the moves before it say nothing about the next one."""

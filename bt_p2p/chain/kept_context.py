@@ -15,6 +15,7 @@ from bt_p2p.protocol.limits import CACHE_ID_SIZE_BYTES
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Seen:
     peer_id: str
+    cache_id: bytes
     tokens_NT: Tensor
     given_NTD: Tensor | None
     """Features of the block before that came with them."""
@@ -26,37 +27,50 @@ class KeptContext:
     """The client's side of the holders' caches, one for each block.
 
     A holder that has lost its cache, or another holder of the same block, is simply sent
-    everything: what the block before handed on is kept here.
+    everything: what the block before handed on is kept here. Whatever starts from nothing gets a
+    cache of its own, so that a request given up, but carried out late, spoils none in use.
     """
 
     def __init__(self) -> None:
         """Nobody has seen anything."""
-        self._cache_id = secrets.token_bytes(CACHE_ID_SIZE_BYTES)
         self._seen: dict[int, _Seen] = {}
 
     def shortened(self, peer_id: str, request: ForwardRequest) -> ForwardRequest:
         """The request without the tokens that this peer has kept."""
         past = self._num_kept(peer_id, request)
+        cache_id = (
+            self._seen[request.block].cache_id if past else secrets.token_bytes(CACHE_ID_SIZE_BYTES)
+        )
         features_NTD = request.features_NTD
         return replace(
             request,
             tokens_NT=request.tokens_NT[:, past:],
             start=request.start - past,
             features_NTD=None if features_NTD is None else features_NTD[:, past:],
-            cache_id=self._cache_id,
+            cache_id=cache_id,
             past=past,
         )
 
-    def completed(self, peer_id: str, request: ForwardRequest, reply: ForwardReply) -> ForwardReply:
-        """Remember what the peer saw; the reply with the features of all tokens."""
+    def completed(
+        self, peer_id: str, request: ForwardRequest, sent: ForwardRequest, reply: ForwardReply
+    ) -> ForwardReply:
+        """Remember what the peer saw; the reply with the features of all tokens.
+
+        Args:
+            peer_id: who answered.
+            request: as it was before it was shortened.
+            sent: as the peer got it.
+            reply: to `sent`.
+        """
+        assert sent.cache_id is not None
         features_NTD = reply.features_NTD
-        if features_NTD is not None:
-            num_before = request.tokens_NT.shape[1] - features_NTD.shape[1]
-            before = self._seen.get(request.block)
-            if num_before and before is not None and before.features_NTD is not None:
-                features_NTD = torch.cat((before.features_NTD[:, :num_before], features_NTD), dim=1)
+        if features_NTD is not None and sent.past:
+            before_NTD = self._seen[request.block].features_NTD
+            assert before_NTD is not None
+            features_NTD = torch.cat((before_NTD[:, : sent.past], features_NTD), dim=1)
         self._seen[request.block] = _Seen(
             peer_id=peer_id,
+            cache_id=sent.cache_id,
             tokens_NT=request.tokens_NT,
             given_NTD=request.features_NTD,
             features_NTD=features_NTD,

@@ -55,13 +55,8 @@ class LocalBlockService:
         Raises:
             ValueError: a tensor is missing or of another shape; what was served stays.
         """
-        parameters = dict(self._block.named_parameters())
-        for name, parameter in parameters.items():
-            if name not in weights or weights[name].shape != parameter.shape:
-                raise ValueError(f"weights to serve do not fit the block: {name}")
-        with self._lock, torch.no_grad():
-            for name, parameter in parameters.items():
-                parameter.copy_(weights[name])
+        with self._lock:
+            self._block.load_weights(weights)
             self._round_index = round_index
             self._encoded = None
             self._caches.clear()  # no answer mixes the weights of two rounds
@@ -69,7 +64,7 @@ class LocalBlockService:
     def served_weights(self) -> dict[str, Tensor]:
         """Copies of the weights of the last round."""
         with self._lock:
-            return {name: value.detach().clone() for name, value in self._block.named_parameters()}
+            return self._block.weights()
 
     async def forward(self, request: ForwardRequest) -> ForwardReply:
         """Compute on a worker thread; the loop goes on."""
@@ -121,7 +116,7 @@ class LocalBlockService:
     def _weights(self) -> WeightsReply:
         with self._lock:
             if self._encoded is None:
-                self._encoded = encode_tensors(dict(self._block.named_parameters()))
+                self._encoded = encode_tensors(self._block.weights())
             return WeightsReply(round_index=self._round_index, data=self._encoded)
 
     def _check_run(self, run_id: str, block: int) -> None:

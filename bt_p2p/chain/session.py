@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from bt_p2p.chain.block_rpc import BlockClient, ForwardReply, ForwardRequest, check_handed_on
+from bt_p2p.chain.block_rpc import BlockClient, ForwardReply, ForwardRequest
 from bt_p2p.chain.kept_context import KeptContext
 from bt_p2p.chain.route import Route, plan_route
 from bt_p2p.errors import (
@@ -230,7 +230,7 @@ class ChainSession:
             reply = await self._client.forward(peer_id, sent, timeout_s=READ_TIMEOUT_S)
         self._check_features(reply, sent)
         if is_kept:
-            reply = self._kept.completed(peer_id, request, reply)
+            reply = self._kept.completed(peer_id, request, sent, reply)
         elapsed_s = time.perf_counter() - started_s
         self._latency_s[peer_id] = elapsed_s
         hop = Hop(
@@ -244,11 +244,12 @@ class ChainSession:
 
     def _check_features(self, reply: ForwardReply, request: ForwardRequest) -> None:
         """The next block gets features of our model's width, or nothing."""
-        is_expected = self.manifest.objective.name == "cascade"
-        if is_expected != (reply.features_NTD is not None):
-            raise WireFormatError(f"features are {'missing' if is_expected else 'not asked for'}")
-        width = self.manifest.model.d_model
-        check_handed_on("features", reply.features_NTD, (*request.tokens_NT.shape, width))
+        expected = None
+        if self.manifest.objective.name == "cascade":
+            expected = (*request.tokens_NT.shape, self.manifest.model.d_model)
+        found = None if reply.features_NTD is None else tuple(reply.features_NTD.shape)
+        if found != expected:
+            raise WireFormatError(f"features are {found}, expected {expected}")
 
     def _failures(self) -> str:
         return "; ".join(f"…{peer[-6:]} {why}" for peer, why in self._failed.items())

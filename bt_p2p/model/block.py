@@ -6,6 +6,7 @@ Shapes: B sequences, T positions, D d_model, V 256 bytes, Z codebook_dim.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,7 @@ from bt_p2p.errors import ConfigError
 from bt_p2p.model.kv_cache import BlockCache
 from bt_p2p.model.seeding import seeded_generator
 from bt_p2p.model.transformer import NORM_EPS, TransformerLayer, rotary_tables
+from bt_p2p.model.wire import TensorSpec
 from bt_p2p.protocol.manifest import VOCAB_SIZE, ModelSpec, ObjectiveSpec, RunManifest
 
 INIT_STD = 0.02
@@ -110,6 +112,33 @@ class Block(nn.Module):
         features_BTD = self.norm(x_BTD)
         return BlockOutput(features_BTD=features_BTD, logits_BTV=self.head(features_BTD).float())
 
+    def weights(self) -> dict[str, Tensor]:
+        """Copies of the weights, float32 on the CPU, always in the same order."""
+        return {
+            name: parameter.detach().to("cpu", torch.float32, copy=True)
+            for name, parameter in self.named_parameters()
+        }
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the weights in place.
+
+        Raises:
+            ValueError: other names or shapes than `weights()` gives; nothing is changed.
+        """
+        parameters = dict(self.named_parameters())
+        found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        expected = {name: tuple(own.shape) for name, own in parameters.items()}
+        if found != expected:
+            names = found.keys() | expected.keys()
+            odd = min(name for name in names if found.get(name) != expected.get(name))
+            raise ValueError(
+                f"weights do not fit the block: {odd} is {found.get(odd)}, "
+                f"expected {expected.get(odd)}"
+            )
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(weights[name])
+
     def denoise(self, features_BTD: Tensor, scaled_z_BTZ: Tensor, c_noise_BT: Tensor) -> Tensor:
         """Learned part F of the denoiser; position t uses only z of position t.
 
@@ -128,6 +157,19 @@ class Block(nn.Module):
             raise ValueError("this block has no denoiser; build it for objective 'diffusion'")
         out_BTZ: Tensor = self.denoiser(features_BTD, scaled_z_BTZ, c_noise_BT)
         return out_BTZ
+
+
+def weight_specs(manifest: RunManifest) -> dict[str, TensorSpec]:
+    """Shape and dtype of every weight of a block, in the order of `Block.weights`.
+
+    All blocks of a run are alike. Nothing is allocated.
+    """
+    with torch.device("meta"):
+        block = Block(manifest.model, manifest.objective)
+    return {
+        name: (tuple(parameter.shape), parameter.dtype)
+        for name, parameter in block.named_parameters()
+    }
 
 
 def initial_block(manifest: RunManifest, block_index: int) -> Block:

@@ -35,13 +35,7 @@ class UpstreamStack:
         if block is None:
             block = Block(self._manifest.model, self._manifest.objective)
             block = block.to(self._device).eval().requires_grad_(False)
-        parameters = dict(block.named_parameters())
-        for name, parameter in parameters.items():
-            if name not in weights or weights[name].shape != parameter.shape:
-                raise ValueError(f"weights of block {block_index} do not fit: {name}")
-        with torch.no_grad():
-            for name, parameter in parameters.items():
-                parameter.copy_(weights[name])
+        block.load_weights(weights)
         self._blocks[block_index] = block
         self.rounds[block_index] = round_index
 

@@ -18,13 +18,12 @@ from torch import Tensor
 
 from bt_p2p.objective.base import (
     BlockLike,
-    BlockLoss,
     TraversalMode,
     Traversed,
     Upstream,
     log_probs_from,
 )
-from bt_p2p.objective.plain import PlainObjective, mask_suffixes, plain_loss
+from bt_p2p.objective.plain import PlainObjective
 from bt_p2p.protocol.manifest import ObjectiveSpec
 
 
@@ -41,22 +40,15 @@ class CascadeObjective(PlainObjective):
         """True: every block needs the features of the one before it."""
         return True
 
-    def loss(
-        self,
-        block: BlockLike,
-        inputs_BT: Tensor,
-        targets_BT: Tensor,
-        generator: torch.Generator,
-    ) -> BlockLoss:
-        """See `BlockObjective.loss`."""
-        tokens_BT = mask_suffixes(inputs_BT, self._spec, generator)
+    def upstream_features(self, tokens_BT: Tensor, generator: torch.Generator) -> Tensor | None:
+        """Features of the copy before, [batch, tokens, d_model], some sequences zeroed."""
         is_kept_B11 = torch.rand(len(tokens_BT), 1, 1, generator=generator) >= (
             self._spec.upstream_dropout
         )
         features_BTD = None if self._upstream is None else self._upstream.features(tokens_BT)
-        if features_BTD is not None:
-            features_BTD = features_BTD.detach() * is_kept_B11.to(features_BTD.device)
-        return plain_loss(block(tokens_BT, features_BTD).logits_BTV, tokens_BT, targets_BT)
+        if features_BTD is None:
+            return None
+        return features_BTD.detach() * is_kept_B11.to(features_BTD.device)
 
     def read(
         self, block: BlockLike, tokens_NT: Tensor, start: int, features_NTD: Tensor | None = None

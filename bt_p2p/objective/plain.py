@@ -68,7 +68,16 @@ class PlainObjective:
     ) -> BlockLoss:
         """See `BlockObjective.loss`."""
         tokens_BT = mask_suffixes(inputs_BT, self._spec, generator)
-        return plain_loss(block(tokens_BT).logits_BTV, tokens_BT, targets_BT)
+        upstream_BTD = self.upstream_features(tokens_BT, generator)
+        return plain_loss(block(tokens_BT, upstream_BTD).logits_BTV, tokens_BT, targets_BT)
+
+    def upstream_features(
+        self,
+        tokens_BT: Tensor,  # noqa: ARG002
+        generator: torch.Generator,  # noqa: ARG002
+    ) -> Tensor | None:
+        """What the block is given besides the tokens while it trains: nothing."""
+        return None
 
     def read(
         self,

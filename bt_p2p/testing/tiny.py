@@ -83,8 +83,7 @@ def tiny_overview(
 
 def tiny_weights(manifest: RunManifest, block: int) -> dict[str, Tensor]:
     """The initial weights of a block, by name."""
-    parameters = initial_block(manifest, block).named_parameters()
-    return {name: parameter.detach().clone() for name, parameter in parameters}
+    return initial_block(manifest, block).weights()
 
 
 def tiny_service(manifest: RunManifest, block: int, *, round_index: int = 0) -> LocalBlockService:

@@ -150,10 +150,7 @@ class BlockTrainer:
 
     def weights(self) -> dict[str, Tensor]:
         """Copies of the weights, float32 on the CPU, always in the same order."""
-        return {
-            name: parameter.detach().to("cpu", torch.float32, copy=True)
-            for name, parameter in self._parameters.items()
-        }
+        return self.block.weights()
 
     def optimizer_size_bytes(self) -> int:
         """Memory that the optimizer's moments take; 0 before the first step."""
@@ -165,21 +162,7 @@ class BlockTrainer:
         Raises:
             ValueError: other names or shapes than `weights` gives; nothing is changed.
         """
-        found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-        expected = {name: tuple(own.shape) for name, own in self._parameters.items()}
-        if found != expected:
-            odd = sorted(
-                name
-                for name in found.keys() | expected.keys()
-                if found.get(name) != expected.get(name)
-            )
-            raise ValueError(
-                f"weights do not fit block {self._block_index} of run {self._manifest.name}: "
-                f"{odd[0]} is {found.get(odd[0])}, expected {expected.get(odd[0])}"
-            )
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(weights[name])
+        self.block.load_weights(weights)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Tensors and facts for `save_checkpoint`: weights, moments and counters."""

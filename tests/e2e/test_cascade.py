@@ -73,4 +73,4 @@ def test_a_cascade_trains_answers_and_outlives_its_first_block(programs: Program
         "node", "generate", PROMPT, "--initial-peers", second_address, "--wait", "0"
     )
     assert 1 == scored.returncode
-    assert "no live node holds block 0" in scored.stderr or "failed" in scored.stderr
+    assert "block 0" in scored.stderr

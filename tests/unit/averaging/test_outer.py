@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from bt_p2p.averaging.outer import OuterMomentum
@@ -11,12 +12,13 @@ def tensors(value: float) -> dict[str, torch.Tensor]:
     return {"a": torch.tensor([value, 0.0])}
 
 
-def test_three_rounds_are_nesterov_as_published():
-    """DiLoCo, algorithm 1, with torch's own Nesterov SGD of outer learning rate 1."""
+@pytest.mark.parametrize(("momentum", "lr"), [(0.5, 1.0), (0.9, 0.7), (0.0, 0.5)])
+def test_three_rounds_are_nesterov_as_published(momentum, lr):
+    """DiLoCo, algorithm 1, with torch's own Nesterov SGD."""
     averages = [1.0, 1.5, 0.5]
     parameter = torch.nn.Parameter(torch.tensor([0.0, 0.0]))
-    reference = torch.optim.SGD([parameter], lr=1.0, momentum=0.5, nesterov=True)
-    outer = OuterMomentum(0.5)
+    reference = torch.optim.SGD([parameter], lr=lr, momentum=momentum, nesterov=momentum > 0)
+    outer = OuterMomentum(momentum, lr=lr)
     for average in averages:
         outer.begin({"a": parameter.detach().clone()})
         found = outer.step(tensors(average))

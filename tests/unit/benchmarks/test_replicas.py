@@ -20,7 +20,7 @@ from benchmarks.replicas.report import (
     VolunteerResult,
     render_swarm,
 )
-from benchmarks.replicas.rounds import Contribution, OuterNesterov, Swarm, attendance, weighted_mean
+from benchmarks.replicas.rounds import Contribution, Swarm, attendance, weighted_mean
 from benchmarks.replicas.sim import make_swarm, run_scenario, run_sim
 from bt_p2p.averaging.averager import PartnerReport
 from bt_p2p.protocol.manifest import CorpusSpec
@@ -144,16 +144,6 @@ def test_the_mean_is_the_one_of_the_librarys_averager() -> None:
         thread.join()
     for name, tensor in weighted_mean(contributions).items():
         torch.testing.assert_close(tensor, averages[0].weights[name], rtol=0, atol=1e-7)
-
-
-def test_outer_nesterov_is_that_of_torch() -> None:
-    parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-    reference = torch.optim.SGD([parameter], lr=0.7, momentum=0.9, nesterov=True)
-    outer = OuterNesterov(0.7, 0.9, {"w": parameter.detach().clone()})
-    for mean in (torch.tensor([0.5, -1.0]), torch.tensor([0.1, 0.3]), torch.tensor([2.0, 0.0])):
-        parameter.grad = parameter.detach() - mean
-        reference.step()
-        torch.testing.assert_close(outer.step({"w": mean})["w"], parameter.detach())
 
 
 def test_kept_work_is_brought_next_time(swarm_of) -> None:

@@ -199,12 +199,10 @@ def test_drafting_gives_the_bytes_of_ar(small_swarm, manifest, sampling, wrong_e
         assert len(expected) == num_traversals
 
 
-@MANIFESTS
+@pytest.mark.parametrize("manifest", [PLAIN, CASCADE], ids=["plain", "cascade"])
 @SAMPLINGS
 def test_a_block_guesses_for_the_whole_model(small_swarm, manifest, sampling) -> None:
     """With the same noise it is mostly right, and the text is that of `ar` in any case."""
-    if manifest is DIFFUSION:
-        pytest.skip("its blocks need what the one before hands on")
     options = {"sampling": sampling, "seed": 3, "max_new_bytes": 2 * CONTEXT}
     expected = text(small_swarm(manifest, [1, 1]), **options)
     swarm = small_swarm(manifest, [1, 1])

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from bt_p2p.chain.service import LocalBlockService
-from bt_p2p.model.upstream import UpstreamStack
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.testing.block_rpc import InMemoryBlockClient
 from bt_p2p.testing.tiny import (
@@ -62,20 +61,16 @@ class Swarm:
         self.manifest = manifest
         self.services: dict[str, LocalBlockService] = {}
         self.leases: dict[int, object] = {}
-        self.stack = UpstreamStack(manifest, 2, torch.device("cpu"))
         self.later = Later()
-        expected = {
-            name: (tuple(tensor.shape), tensor.dtype)
-            for name, tensor in tiny_weights(manifest, 0).items()
-        }
         self.refresher = UpstreamRefresher(
             manifest,
-            self.stack,
+            2,
+            torch.device("cpu"),
             InMemoryBlockClient(self.services),
             self.later,
             peer_id=tiny_identity(9).peer_id,
-            expected=expected,
         )
+        self.stack = self.refresher.stack
 
     def hold(self, block: int, round_index: int, value: float) -> None:
         """A peer serves a block, all weights equal to `value`."""
@@ -141,6 +136,14 @@ def test_a_holder_that_went_away_is_a_warning_and_is_tried_again():
     swarm.later.run_all()
     swarm.between_rounds()
     assert ([4, None], "") == (swarm.stack.rounds, swarm.refresher.problem)
+
+
+def test_other_objectives_copy_nothing():
+    """Their blocks need none."""
+    swarm = Swarm(tiny_manifest(num_blocks=3))
+    swarm.hold(0, 5, 0.5)
+    assert [] == swarm.between_rounds() == swarm.stack.rounds
+    assert 0 == swarm.later.num_started
 
 
 def test_stop_gives_up_downloads():
