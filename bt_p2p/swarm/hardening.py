@@ -6,6 +6,7 @@ the first process is forked: children inherit the mends.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import math
@@ -17,10 +18,12 @@ import os
 import select
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import hivemind
+import hivemind.averaging.key_manager as key_manager
 import hivemind.averaging.partition as partition
 import hivemind.dht.node as dht_node
 import torch
@@ -45,6 +48,8 @@ MAX_MSGPACK_NESTING = 4
 """hivemind's own messages nest extension types once."""
 MAX_AVERAGING_WEIGHT = 1e9
 PIPE_STALL_TIMEOUT_S = 10.0
+SEARCH_PERIOD_S = 0.25
+"""How often a replica looks whether others have come to average."""
 
 _nesting = threading.local()
 _state = {"is_done": False}
@@ -71,6 +76,7 @@ def harden() -> None:
     _close_failed_dials()
     _check_averaging_inputs()
     _check_averaging_results()
+    _pause_between_searches()
     _state["is_done"] = True
 
 
@@ -240,3 +246,22 @@ def _check_averaging_results() -> None:
         original(self, peer_index, part_index, part)
 
     partition.TensorPartContainer.register_processed_part = register
+
+
+def _pause_between_searches() -> None:
+    """Without it the first replica to look for a group asks the DHT for others without a pause.
+
+    For as long as nobody else has come, that keeps a core of its own busy, and those of the peers
+    that store the answer.
+    """
+    original = key_manager.GroupKeyManager.get_averagers
+
+    async def get_averagers(self: Any, group_key: str, only_active: bool) -> Any:
+        earliest_s = getattr(self, "searched_at_s", -math.inf) + SEARCH_PERIOD_S
+        await asyncio.sleep(max(0.0, earliest_s - time.monotonic()))
+        try:
+            return await original(self, group_key, only_active=only_active)
+        finally:
+            self.searched_at_s = time.monotonic()
+
+    key_manager.GroupKeyManager.get_averagers = get_averagers

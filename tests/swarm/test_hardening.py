@@ -277,3 +277,45 @@ def test_a_sender_that_ends_does_not_end_who_receives() -> None:
     """Without the mend an averager that stops in the middle of a request ends the DHT process."""
     assert "an error that loops survive" == answer(ENDING_SENDER, "mended")
     assert "an error that ends them" == answer(ENDING_SENDER, "bare")
+
+
+SEARCH = """
+import time
+from hivemind.averaging.key_manager import GroupKeyManager
+from hivemind.averaging.matchmaking import PotentialLeaders
+from hivemind.p2p import PeerID
+
+class Directory:
+    peer_id = PeerID(b"me")
+    num_gets = 0
+    async def get(self, *args, **kwargs):
+        self.num_gets += 1
+    async def store(self, *args, **kwargs):
+        return True
+
+class Step:
+    deadline = scheduled_time = hivemind.get_dht_time() + 60
+
+async def main():
+    directory = Directory()
+    manager = GroupKeyManager(directory, "run", "", None)
+    leaders = PotentialLeaders(directory.peer_id, 5.0, None)
+    async with leaders.begin_search(Step, manager):
+        try:
+            await asyncio.wait_for(leaders.pop_next_leader(), 1.0)
+        except asyncio.TimeoutError:
+            pass
+        try:
+            await asyncio.wait_for(leaders.pop_next_leader(), 1.0)
+        except asyncio.TimeoutError:
+            pass
+    print("calm" if directory.num_gets <= 10 else "busy")
+
+asyncio.run(main())
+"""
+
+
+def test_a_replica_that_waits_for_others_does_not_ask_without_a_pause() -> None:
+    """It cost half a CPU second each round, more than the average itself."""
+    assert "calm" == answer(SEARCH, "mended")
+    assert "busy" == answer(SEARCH, "bare")
