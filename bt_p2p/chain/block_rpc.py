@@ -24,6 +24,25 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HandTo:
+    """Where a holder sends what the next block needs, in a forwarded traversal."""
+
+    peer_id: str
+    """Of the next holder."""
+    link_id: bytes
+    """Secret name under which that holder expects it; drawn by the client."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HandedOn:
+    """What one holder gives to the next, without the client between them."""
+
+    link_id: bytes
+    z_NPZ: Tensor | None = None
+    features_NTD: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ForwardRequest:
     """What a holder is asked to compute."""
 
@@ -42,6 +61,17 @@ class ForwardRequest:
     """Ask the holder to keep what it saw, under this secret name; None keeps nothing."""
     past: int = 0
     """Tokens before these that the holder has kept under that name."""
+    takes_from: bytes | None = None
+    """z and features come from the holder before, as `HandedOn` of this link, not with the request."""
+    hands_to: HandTo | None = None
+    """z and features go to the next holder, not into the reply."""
+    is_last: bool = False
+    """z and features go nowhere."""
+
+    @property
+    def is_answered_whole(self) -> bool:
+        """Whether z and features are in the reply."""
+        return self.hands_to is None and not self.is_last
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +118,9 @@ def check_reply_shapes(
     expected = (num_sequences, num_tokens - request.start, VOCAB_SIZE)
     if log_probs != expected:
         raise WireFormatError(f"log-probabilities have shape {log_probs}, expected {expected}")
-    z_expected = None if request.z_NPZ is None else tuple(request.z_NPZ.shape)
+    z_expected = None
+    if request.is_answered_whole and request.z_NPZ is not None:
+        z_expected = tuple(request.z_NPZ.shape)
     if z != z_expected:
         raise WireFormatError(f"z has shape {z}, expected {z_expected}")
     if features is not None and features[:-1] != (num_sequences, num_tokens):
@@ -137,6 +169,9 @@ class BlockClient(Protocol):
             PeerRefusedError: the holder answered with an error.
             WireFormatError: the answer is malformed, of another shape, or not finite.
         """
+
+    async def hand_on(self, peer_id: str, handed: HandedOn, *, timeout_s: float) -> None:
+        """Give another holder what its block needs; errors as in `forward`."""
 
     async def fetch_weights(
         self,

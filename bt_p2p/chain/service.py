@@ -173,5 +173,9 @@ def check_forward_request(request: ForwardRequest, manifest: RunManifest) -> Non
     features_shape = (num_sequences, num_tokens, manifest.model.d_model)
     check_handed_on("z", request.z_NPZ, z_shape)
     check_handed_on("features", request.features_NTD, features_shape)
+    if request.takes_from is not None:
+        needed = request.features_NTD if manifest.objective.name == "cascade" else request.z_NPZ
+        if needed is None:
+            raise WireFormatError("the holder before handed on nothing that this block can use")
     if request.features_NTD is not None and manifest.objective.name != "cascade":
         raise WireFormatError(f"objective {manifest.objective.name} takes no features")

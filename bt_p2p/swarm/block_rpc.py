@@ -16,9 +16,11 @@ from bt_p2p.chain.block_rpc import (
     BlockService,
     ForwardReply,
     ForwardRequest,
+    HandedOn,
     Progress,
     WeightsReply,
 )
+from bt_p2p.chain.forwarding import Forwarder
 from bt_p2p.errors import (
     BtError,
     CacheLostError,
@@ -36,8 +38,10 @@ from bt_p2p.protocol.limits import (
     READ_TIMEOUT_S,
 )
 from bt_p2p.swarm.block_messages import (
+    decode_handed_on,
     decode_reply,
     decode_request,
+    encode_handed_on,
     encode_reply,
     encode_request,
 )
@@ -62,6 +66,7 @@ class HivemindBlockServer:
         """Wrap; nothing is served before `start`."""
         self._p2p = p2p
         self._service = service
+        self._forwarder = Forwarder(service, HivemindBlockClient(p2p))
         self._num_streams = 0
         self.bytes_sent = 0
 
@@ -96,10 +101,13 @@ class HivemindBlockServer:
             request = await read_frame(reader, timeout_s=READ_TIMEOUT_S)
             operation = request.header.get("op")
             if operation == "forward":
-                reply = await self._service.forward(decode_request(request))
+                reply = await self._forwarder.forward(decode_request(request))
                 frame = encode_reply(reply)
                 await write_frame(writer, frame, timeout_s=READ_TIMEOUT_S)
                 self.bytes_sent += len(frame.body)
+            elif operation == "hand_on":
+                self._forwarder.receive(decode_handed_on(request))
+                await write_frame(writer, Frame(header={"ok": True}), timeout_s=READ_TIMEOUT_S)
             elif operation == "weights":
                 await self._send_weights(request, writer)
             else:
@@ -151,6 +159,12 @@ class HivemindBlockClient:
             await write_frame(writer, encode_request(request), timeout_s=timeout_s)
             frame = await self._read(peer_id, reader, timeout_s=timeout_s)
             return decode_reply(frame, request)
+
+    async def hand_on(self, peer_id: str, handed: HandedOn, *, timeout_s: float) -> None:
+        """Give another holder what its block needs."""
+        async with self._stream(peer_id, timeout_s=timeout_s) as (reader, writer):
+            await write_frame(writer, encode_handed_on(handed), timeout_s=timeout_s)
+            await self._read(peer_id, reader, timeout_s=timeout_s)
 
     async def fetch_weights(
         self,

@@ -93,6 +93,44 @@ def test_plain_blocks_advance_at_once(small_swarm) -> None:
     assert (3, [None] * 3) == (recorder.most_in_flight, [each.z_NPZ for each in recorder.requests])
 
 
+@pytest.fixture
+def carrying(monkeypatch) -> None:
+    """Clients carry what blocks need themselves."""
+    monkeypatch.setattr("bt_p2p.chain.session.MAX_FORWARD_FAILURES", 0)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "mode"),
+    [(CASCADE, "read"), (CASCADE, "advance"), (DIFFUSION, "advance")],
+    ids=["cascade-read", "cascade-advance", "diffusion-advance"],
+)
+def test_holders_hand_on_to_each_other(small_swarm, monkeypatch, manifest, mode) -> None:
+    """All are asked at once, nothing passes through the client, and the answer is the same."""
+    swarm = small_swarm(manifest, [1, 1, 1])
+    recorder = recorded(swarm)
+    found = traverse(swarm, mode)
+    assert 3 == recorder.most_in_flight
+    first, second, third = recorder.requests
+    assert (None, second.takes_from) == (first.takes_from, first.hands_to.link_id)
+    assert (third.takes_from, None) == (second.hands_to.link_id, third.hands_to)
+    assert [second.hands_to.peer_id, first.hands_to.peer_id] == [
+        swarm.holders[2][0],
+        swarm.holders[1][0],
+    ]
+    assert second.takes_from != third.takes_from
+    assert [None] * 5 == [
+        second.z_NPZ,
+        third.z_NPZ,
+        *(reply.z_NPZ for reply in recorder.replies),
+    ]
+    assert [None] * 3 == [reply.features_NTD for reply in recorder.replies]
+
+    monkeypatch.setattr("bt_p2p.chain.session.MAX_FORWARD_FAILURES", 0)
+    carried = traverse(small_swarm(manifest, [1, 1, 1]), mode)
+    assert torch.equal(carried.log_probs_NPV, found.log_probs_NPV)
+
+
+@pytest.mark.usefixtures("carrying")
 def test_diffusion_blocks_advance_in_order_and_hand_on_z(small_swarm) -> None:
     """Each block gets what the one before it made of the noise."""
     swarm = small_swarm(DIFFUSION, [1, 1, 1])
@@ -139,6 +177,7 @@ def test_a_slow_holder_that_answers_first_wins(small_swarm, monkeypatch) -> None
     assert {slow, spare} == set(swarm.asked()[1])
 
 
+@pytest.mark.usefixtures("carrying")
 @pytest.mark.parametrize("mode", ["read", "advance"])
 def test_cascade_blocks_answer_in_order_and_hand_on_features(small_swarm, mode) -> None:
     """Block 0 gets none; each other one those of the block before it."""
@@ -150,23 +189,38 @@ def test_cascade_blocks_answer_in_order_and_hand_on_features(small_swarm, mode) 
         assert torch.equal(reply.features_NTD, request.features_NTD)
 
 
-@pytest.mark.parametrize("spoilt", [torch.zeros(1, 4, 17), None], ids=["width", "none"])
-def test_features_that_the_next_block_cannot_use_are_a_failed_holder(small_swarm, spoilt) -> None:
-    """Another replica is asked, and the answer is the same."""
+class Spoiling:
+    """A holder that hands on something else."""
+
+    def __init__(self, service, spoilt) -> None:
+        self._service = service
+        self._spoilt = spoilt
+
+    async def forward(self, request):
+        return replace(await self._service.forward(request), features_NTD=self._spoilt)
+
+
+@pytest.mark.parametrize("is_carrying", [False, True], ids=["forwarded", "carried"])
+@pytest.mark.parametrize(
+    "spoilt",
+    [torch.zeros(1, 4, 17), torch.full((1, 4, 16), torch.nan), None],
+    ids=["width", "nan", "none"],
+)
+def test_features_that_the_next_block_cannot_use_are_a_failed_holder(
+    small_swarm, monkeypatch, spoilt, is_carrying
+) -> None:
+    """Another replica is asked, and the answer is the same; the next holder is not blamed."""
+    if is_carrying:
+        monkeypatch.setattr("bt_p2p.chain.session.MAX_FORWARD_FAILURES", 0)
     expected = traverse(small_swarm(CASCADE, [1, 1, 1]))
     swarm = small_swarm(CASCADE, [2, 1, 1])
     bad = swarm.holders[0][0]
 
-    class Spoiling(InMemoryBlockClient):
-        async def forward(self, peer_id, request, *, timeout_s):
-            reply = await super().forward(peer_id, request, timeout_s=timeout_s)
-            return replace(reply, features_NTD=spoilt) if peer_id == bad else reply
-
-    swarm.session._client = Spoiling(swarm.client.services)
+    swarm.client.services[bad] = Spoiling(swarm.client.services[bad], spoilt)
     found = traverse(swarm)
     assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
     assert 1 == len(found.failed_peers)
-    assert "features" in found.failed_peers[0]
+    assert found.failed_peers[0].startswith(f"…{bad[-6:]}: features")
 
 
 @pytest.mark.parametrize("kind", ["drop", "refuse", "truncate", "wrong_shape", "not_finite"])
@@ -184,6 +238,10 @@ def test_another_replica_answers_when_one_fails(small_swarm, manifest, mode, kin
     found = traverse(swarm, mode)
 
     assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
+    if kind == "refuse" and swarm.session.objective.is_sequential(mode):
+        # who refuses may have been handed nonsense: it is asked again by us, and answers
+        assert (first, ()) == (found.hops[1].peer_id, found.failed_peers)
+        return
     assert (second, [first, second]) == (found.hops[1].peer_id, swarm.asked()[1])
     assert 1 == len(found.failed_peers)
     assert found.failed_peers[0].startswith(f"…{first[-6:]}: ")
