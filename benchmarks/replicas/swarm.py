@@ -122,7 +122,7 @@ def run_swarm(seconds: int, data: Path | None, *, out: Path, jobs: Path, command
             text,
             num_volunteers=NUM_BLOCKS * replicas,
         )
-        for replicas, seed in ((1, 1), (1, 2), (2, 1))
+        for replicas, seed in ((2, 1), (1, 1), (1, 2))  # scored in this order
     ]
     try:
         results = train_and_score(swarms, seconds, texts, console.print)
