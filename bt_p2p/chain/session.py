@@ -67,6 +67,8 @@ class Traversal:
     hops: tuple[Hop, ...]
     failed_peers: tuple[str, ...]
     """Peers that were asked in vain, as "peer: reason"."""
+    is_forwarded: bool
+    """Whether holders handed on to each other, so that it took blocks + 1 one-way trips."""
 
     @property
     def log_probs_NPV(self) -> Tensor:  # noqa: N802 - carries its shape
@@ -136,8 +138,11 @@ class ChainSession:
             replace(request, block=block, is_last=block == num_blocks - 1)
             for block in range(num_blocks)
         ]
+        is_forwarded = False
         if self.objective.is_sequential(mode):
-            answers = await self._ask_in_order(requests, is_kept=is_kept)
+            forwarded = await self._forwarded_if_possible(requests, is_kept=is_kept)
+            is_forwarded = forwarded is not None
+            answers = forwarded or await self._carried(requests, is_kept=is_kept)
         else:
             answers = await asyncio.gather(
                 *(self._ask_block(request, is_kept=is_kept) for request in requests)
@@ -147,6 +152,7 @@ class ChainSession:
             per_block_log_probs=tuple(reply.log_probs_NPV for reply, _ in answers),
             hops=tuple(hop for _, hop in answers),
             failed_peers=tuple(f"…{peer[-6:]}: {why}" for peer, why in self._failed.items()),
+            is_forwarded=is_forwarded,
         )
 
     async def _plan(self) -> Route:
@@ -155,18 +161,22 @@ class ChainSession:
             self._route = plan_route(overview, latency_s=self._latency_s, avoid=self._failed)
         return self._route
 
-    async def _ask_in_order(
+    async def _forwarded_if_possible(
         self, requests: Sequence[ForwardRequest], *, is_kept: bool
-    ) -> list[Answer]:
-        """Blocks that need each other: forwarded by the holders, or carried by us if that fails."""
-        if len(requests) > 1 and self._num_forward_failures < MAX_FORWARD_FAILURES:
-            answers = await self._forwarded(requests, is_kept=is_kept)
-            if answers is not None:
-                self._num_forward_failures = 0
-                return answers
+    ) -> list[Answer] | None:
+        if len(requests) < 2 or self._num_forward_failures >= MAX_FORWARD_FAILURES:
+            return None
+        answers = await self._forwarded(requests, is_kept=is_kept)
+        if answers is None:
             self._num_forward_failures += 1
             self._kept = KeptContext()  # holders know more than we can repeat to others
-        answers = []
+        else:
+            self._num_forward_failures = 0
+        return answers
+
+    async def _carried(self, requests: Sequence[ForwardRequest], *, is_kept: bool) -> list[Answer]:
+        """One block after another; what each needs passes through the client."""
+        answers: list[Answer] = []
         for request in requests:
             if answers:
                 before, _ = answers[-1]

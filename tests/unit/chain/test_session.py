@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from bt_p2p.chain.block_rpc import ForwardRequest
-from bt_p2p.chain.session import Traversal
-from bt_p2p.errors import ChainError, NoRouteError
+from bt_p2p.chain.session import MAX_FORWARD_FAILURES, Traversal
+from bt_p2p.errors import ChainError, NoRouteError, PeerRefusedError
 from bt_p2p.testing.block_rpc import InMemoryBlockClient
 from bt_p2p.testing.tiny import tiny_manifest
 
@@ -124,10 +124,54 @@ def test_holders_hand_on_to_each_other(small_swarm, monkeypatch, manifest, mode)
         *(reply.z_NPZ for reply in recorder.replies),
     ]
     assert [None] * 3 == [reply.features_NTD for reply in recorder.replies]
+    assert found.is_forwarded
 
     monkeypatch.setattr("bt_p2p.chain.session.MAX_FORWARD_FAILURES", 0)
     carried = traverse(small_swarm(manifest, [1, 1, 1]), mode)
     assert torch.equal(carried.log_probs_NPV, found.log_probs_NPV)
+    assert not carried.is_forwarded
+
+
+def test_a_holder_that_freezes_holds_up_a_forwarded_traversal_only_once(
+    small_swarm, monkeypatch
+) -> None:
+    """Another replica takes its place, and holders hand on to each other again."""
+    monkeypatch.setattr("bt_p2p.chain.session.FIRST_PATIENCE_S", 0.1)
+    expected = traverse(small_swarm(CASCADE, [1, 1, 1]))
+    swarm = small_swarm(CASCADE, [1, 2, 1])
+    frozen, spare = swarm.holders[1]
+    swarm.faults.always(frozen, "delay")
+
+    async def twice() -> list[Traversal]:
+        return [await swarm.session.traverse(TOKENS_NT, start=3, mode="read") for _ in range(2)]
+
+    found = asyncio.run(twice())
+    assert [False, True] == [each.is_forwarded for each in found]
+    for each in found:
+        assert torch.equal(expected.log_probs_NPV, each.log_probs_NPV)
+        assert spare == each.hops[1].peer_id
+
+
+def test_holders_that_cannot_reach_each_other_are_served_by_the_client(small_swarm) -> None:
+    """After a few traversals in vain it no longer tries; every answer is right."""
+
+    class NoLinks(InMemoryBlockClient):
+        num_tries = 0
+
+        async def forward(self, peer_id, request, *, timeout_s):
+            if request.takes_from is not None:
+                type(self).num_tries += 1
+                raise PeerRefusedError("nothing was handed on", peer_id=peer_id)
+            return await super().forward(peer_id, request, timeout_s=timeout_s)
+
+    expected = traverse(small_swarm(CASCADE, [1, 1, 1]))
+    swarm = small_swarm(CASCADE, [1, 1, 1])
+    swarm.session._client = NoLinks(swarm.client.services)
+    for _ in range(5):
+        found = traverse(swarm)
+        assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
+        assert not found.is_forwarded
+    assert 2 * MAX_FORWARD_FAILURES == NoLinks.num_tries
 
 
 @pytest.mark.usefixtures("carrying")
