@@ -28,6 +28,8 @@ LINK_ID_SIZE_BYTES = 16
 """A client's secret name of one hop of a forwarded traversal."""
 CACHE_ID_SIZE_BYTES = 16
 """A client's secret name of its cache at a holder."""
+MAX_SPAN_BLOCKS = 16
+"""Neighbouring blocks that one peer serves."""
 MAX_CONCURRENT_STREAMS = 64
 """Streams one holder serves at once; more are refused, not queued."""
 
