@@ -146,6 +146,23 @@ def check_reply_values(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Readiness:
+    """How soon a holder would answer, as it says itself."""
+
+    round_index: int
+    """Rounds of training behind the weights that would answer."""
+    num_waiting: int
+    """Requests that are waiting or being computed."""
+    compute_ms: float
+    """What a request took to compute lately."""
+
+    @property
+    def wait_s(self) -> float:
+        """Expected time until a new request is computed."""
+        return (1 + self.num_waiting) * self.compute_ms / 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WeightsReply:
     """A block's weights as a replica serves them, whole and with the hash it announced."""
 
@@ -169,6 +186,9 @@ class BlockClient(Protocol):
             PeerRefusedError: the holder answered with an error.
             WireFormatError: the answer is malformed, of another shape, or not finite.
         """
+
+    async def ready(self, peer_id: str, *, run_id: str, block: int, timeout_s: float) -> Readiness:
+        """Ask whether a holder is there, and how busy; errors as in `forward`."""
 
     async def hand_on(self, peer_id: str, handed: HandedOn, *, timeout_s: float) -> None:
         """Give another holder what its block needs; errors as in `forward`."""
@@ -194,3 +214,6 @@ class BlockService(Protocol):
 
     async def weights(self, run_id: str, block: int) -> WeightsReply:
         """The served weights; raises as `forward`."""
+
+    def readiness(self, run_id: str, block: int) -> Readiness:
+        """How busy it is; raises as `forward`."""

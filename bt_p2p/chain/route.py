@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -50,8 +51,8 @@ def plan_route(
 
     Args:
         overview: the swarm.
-        latency_s: seconds the last request to a peer took; peers never asked count as quick, so
-            that they get their chance.
+        latency_s: seconds that a request to a peer takes, measured or expected; infinite for those
+            that do not answer, and for those not in it.
         avoid: peers that failed just now.
 
     Raises:
@@ -69,7 +70,7 @@ def plan_route(
 
         def rank(pair: tuple[int, Lease]) -> tuple[bool, float, int, str]:
             lag, peer_id = newest - pair[0], pair[1].peer_id
-            return (lag > MAX_ROUND_LAG, latency_s.get(peer_id, 0.0), lag, peer_id)
+            return (lag > MAX_ROUND_LAG, latency_s.get(peer_id, math.inf), lag, peer_id)
 
         return tuple(lease for _, lease in sorted(serving, key=rank))
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -38,6 +39,10 @@ FIRST_PATIENCE_S = 2.0
 MIN_PATIENCE_S = 0.3
 """The same for one that used to be quick; else four times what it took last."""
 
+PROBE_TIMEOUT_S = 1.5
+"""A holder that does not say in this time whether it is there is asked last."""
+MAX_PROBES = 4
+"""Holders of one block that are measured before the first is asked."""
 MAX_FORWARD_FAILURES = 3
 """After so many in a row the client carries what blocks need itself, to the end of the session."""
 
@@ -93,6 +98,7 @@ class ChainSession:
         self._client = client
         self._look_up = look_up
         self._latency_s: dict[str, float] = {}
+        self._probed_s: dict[str, float] = {}
         self._failed: dict[str, str] = {}
         self._route: Route | None = None
         self._kept = KeptContext()
@@ -158,8 +164,38 @@ class ChainSession:
     async def _plan(self) -> Route:
         if self._route is None:
             overview = await asyncio.to_thread(self._look_up)
-            self._route = plan_route(overview, latency_s=self._latency_s, avoid=self._failed)
+            route = plan_route(overview, latency_s=self._known_s, avoid=self._failed)
+            await self._probe(route)
+            self._route = plan_route(overview, latency_s=self._known_s, avoid=self._failed)
         return self._route
+
+    @property
+    def _known_s(self) -> Mapping[str, float]:
+        """What is expected of peers: as they answered, else as they were measured."""
+        return self._probed_s | self._latency_s
+
+    async def _probe(self, route: Route) -> None:
+        """Measure peers never asked, where there is a choice; those that do not answer come last."""
+        blocks: dict[str, int] = {}
+        for block, holders in enumerate(route.holders):
+            if len(holders) > 1:
+                for lease in holders[:MAX_PROBES]:
+                    if lease.peer_id not in self._known_s:
+                        blocks.setdefault(lease.peer_id, block)
+
+        async def measure(peer_id: str, block: int) -> float:
+            started_s = time.perf_counter()
+            try:
+                readiness = await self._client.ready(
+                    peer_id, run_id=self.manifest.run_id, block=block, timeout_s=PROBE_TIMEOUT_S
+                )
+            except (PeerError, ProtocolError) as exc:
+                logger.info("not counted on: %s", exc)
+                return math.inf
+            return time.perf_counter() - started_s + readiness.wait_s
+
+        measured = await asyncio.gather(*(measure(*each) for each in blocks.items()))
+        self._probed_s |= dict(zip(blocks, measured, strict=True))
 
     async def _forwarded_if_possible(
         self, requests: Sequence[ForwardRequest], *, is_kept: bool

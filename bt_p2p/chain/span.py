@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bt_p2p.chain.block_rpc import BlockService, ForwardReply, ForwardRequest, WeightsReply
+from bt_p2p.chain.block_rpc import (
+    BlockService,
+    ForwardReply,
+    ForwardRequest,
+    Readiness,
+    WeightsReply,
+)
 from bt_p2p.errors import WireFormatError
 
 
@@ -22,6 +28,10 @@ class SpanService:
     async def weights(self, run_id: str, block: int) -> WeightsReply:
         """As the service of the block."""
         return await self._of(block).weights(run_id, block)
+
+    def readiness(self, run_id: str, block: int) -> Readiness:
+        """As the service of the block."""
+        return self._of(block).readiness(run_id, block)
 
     def _of(self, block: int) -> BlockService:
         service = self._services.get(block)

@@ -19,6 +19,7 @@ from bt_p2p.chain.block_rpc import (
     ForwardRequest,
     HandedOn,
     HandTo,
+    Readiness,
     check_reply_shapes,
     check_reply_values,
 )
@@ -27,6 +28,7 @@ from bt_p2p.protocol.limits import MAX_REQUEST_SEQUENCES
 from bt_p2p.swarm.streams import Frame
 
 _MAX_DIM = 1 << 20
+_MAX_COMPUTE_MS = 1e7
 _MAX_PEER_ID_CHARS = 128
 
 
@@ -87,6 +89,34 @@ def decode_request(frame: Frame) -> ForwardRequest:
         takes_from=_optional_bytes(header, "from"),
         hands_to=_hand_to(header.get("to")),
         is_last=header.get("last") is True,
+    )
+
+
+def encode_readiness(readiness: Readiness) -> Frame:
+    """The frame that says how busy a holder is."""
+    return Frame(
+        header={
+            "ok": True,
+            "round": readiness.round_index,
+            "waiting": readiness.num_waiting,
+            "compute_ms": readiness.compute_ms,
+        }
+    )
+
+
+def decode_readiness(frame: Frame) -> Readiness:
+    """Read a holder's word on itself.
+
+    Raises:
+        WireFormatError: a field is missing, of the wrong kind or out of range.
+    """
+    compute_ms = frame.header.get("compute_ms")
+    if not isinstance(compute_ms, int | float) or not 0 <= compute_ms < _MAX_COMPUTE_MS:
+        raise WireFormatError(f"compute_ms is {compute_ms!r:.40}, not a number in range")
+    return Readiness(
+        round_index=_int(frame.header, "round"),
+        num_waiting=_int(frame.header, "waiting"),
+        compute_ms=float(compute_ms),
     )
 
 

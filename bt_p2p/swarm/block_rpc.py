@@ -18,6 +18,7 @@ from bt_p2p.chain.block_rpc import (
     ForwardRequest,
     HandedOn,
     Progress,
+    Readiness,
     WeightsReply,
 )
 from bt_p2p.chain.forwarding import Forwarder
@@ -39,9 +40,11 @@ from bt_p2p.protocol.limits import (
 )
 from bt_p2p.swarm.block_messages import (
     decode_handed_on,
+    decode_readiness,
     decode_reply,
     decode_request,
     encode_handed_on,
+    encode_readiness,
     encode_reply,
     encode_request,
 )
@@ -105,6 +108,10 @@ class HivemindBlockServer:
                 frame = encode_reply(reply)
                 await write_frame(writer, frame, timeout_s=READ_TIMEOUT_S)
                 self.bytes_sent += len(frame.body)
+            elif operation == "ready":
+                readiness = self._service.readiness(*_run_and_block(request))
+                frame = encode_readiness(readiness)
+                await write_frame(writer, frame, timeout_s=DIAL_TIMEOUT_S)
             elif operation == "hand_on":
                 self._forwarder.receive(decode_handed_on(request))
                 await write_frame(writer, Frame(header={"ok": True}), timeout_s=READ_TIMEOUT_S)
@@ -121,10 +128,7 @@ class HivemindBlockServer:
             await self._refuse(writer, "the holder could not compute this request")
 
     async def _send_weights(self, request: Frame, writer: asyncio.StreamWriter) -> None:
-        run_id, block = request.header.get("run"), request.header.get("block")
-        if not isinstance(run_id, str) or type(block) is not int:
-            raise WireFormatError("run is text and block a whole number")
-        reply = await self._service.weights(run_id, block)
+        reply = await self._service.weights(*_run_and_block(request))
         header = {
             "ok": True,
             "round": reply.round_index,
@@ -159,6 +163,13 @@ class HivemindBlockClient:
             await write_frame(writer, encode_request(request), timeout_s=timeout_s)
             frame = await self._read(peer_id, reader, timeout_s=timeout_s)
             return decode_reply(frame, request)
+
+    async def ready(self, peer_id: str, *, run_id: str, block: int, timeout_s: float) -> Readiness:
+        """Ask whether a holder is there, and how busy."""
+        async with self._stream(peer_id, timeout_s=timeout_s) as (reader, writer):
+            header = {"op": "ready", "run": run_id, "block": block}
+            await write_frame(writer, Frame(header=header), timeout_s=timeout_s)
+            return decode_readiness(await self._read(peer_id, reader, timeout_s=timeout_s))
 
     async def hand_on(self, peer_id: str, handed: HandedOn, *, timeout_s: float) -> None:
         """Give another holder what its block needs."""
@@ -238,3 +249,10 @@ class HivemindBlockClient:
         finally:
             if writer is not None:
                 writer.close()
+
+
+def _run_and_block(request: Frame) -> tuple[str, int]:
+    run_id, block = request.header.get("run"), request.header.get("block")
+    if not isinstance(run_id, str) or type(block) is not int:
+        raise WireFormatError("run is text and block a whole number")
+    return run_id, block

@@ -17,6 +17,7 @@ from bt_p2p.chain.block_rpc import (
     ForwardRequest,
     HandedOn,
     Progress,
+    Readiness,
     WeightsReply,
     check_reply_shapes,
     check_reply_values,
@@ -70,6 +71,15 @@ class InMemoryBlockClient:
             reply = replace(reply, log_probs_NPV=torch.full_like(reply.log_probs_NPV, math.nan))
         return _checked(reply, request)
 
+    async def ready(self, peer_id: str, *, run_id: str, block: int, timeout_s: float) -> Readiness:
+        """Ask whether a holder is there, and how busy; only lasting faults show."""
+
+        async def ask(service: BlockService) -> Readiness:
+            return service.readiness(run_id, block)
+
+        readiness, _ = await self._ask(peer_id, ask, timeout_s=timeout_s, is_probe=True)
+        return readiness
+
     async def hand_on(self, peer_id: str, handed: HandedOn, *, timeout_s: float) -> None:
         """Give another holder what its block needs; planned faults are left to its answers."""
         async with asyncio.timeout(timeout_s):
@@ -121,13 +131,14 @@ class InMemoryBlockClient:
         ask: Callable[[BlockService], Awaitable[T]],
         *,
         timeout_s: float,
+        is_probe: bool = False,
     ) -> tuple[T, FaultKind | None]:
         """Call a holder; its own errors become refusals, as they do over the network."""
         name = f"peer …{peer_id[-6:]}"
         service = self.services.get(peer_id)
         if service is None:
             raise PeerUnreachableError(f"{name} cannot be reached: not known", peer_id=peer_id)
-        fault = self.faults.take(peer_id)
+        fault = self.faults.lasting(peer_id) if is_probe else self.faults.take(peer_id)
         kind = None if fault is None else fault.kind
         if kind == "refuse":
             raise PeerRefusedError(f"{name} refused: it was made to", peer_id=peer_id)

@@ -16,6 +16,7 @@ from bt_p2p.chain.block_rpc import (
     ForwardReply,
     ForwardRequest,
     HandedOn,
+    Readiness,
     WeightsReply,
 )
 from bt_p2p.clock import SystemClock
@@ -364,6 +365,30 @@ def test_a_request_out_of_range_is_refused_by_the_holder(wire):
         with pytest.raises(PeerRefusedError):
             wire.run(wire.client.forward(peer_id, request, timeout_s=TIMEOUT_S))
     wire.run(wire.client.forward(peer_id, good, timeout_s=TIMEOUT_S))
+
+
+def test_a_holder_says_how_busy_it_is(wire):
+    """Its round, and what requests took to compute; another block is refused."""
+    manifest = tiny_manifest()
+    service = tiny_service(manifest, 1, round_index=4)
+    peer_id = wire.serve(service)
+
+    def ask(block):
+        return wire.run(
+            wire.client.ready(peer_id, run_id=manifest.run_id, block=block, timeout_s=TIMEOUT_S)
+        )
+
+    assert Readiness(round_index=4, num_waiting=0, compute_ms=0.0) == ask(1)
+    wire.run(wire.client.forward(peer_id, make_request(manifest), timeout_s=TIMEOUT_S))
+    assert 0 < ask(1).compute_ms < 1000
+    with pytest.raises(PeerRefusedError, match="serves block 1"):
+        ask(2)
+
+
+def test_an_absent_holder_says_nothing(wire):
+    """The error names it."""
+    with pytest.raises(PeerUnreachableError, match=NOT_THERE[-6:]):
+        wire.run(wire.client.ready(NOT_THERE, run_id="r", block=0, timeout_s=TIMEOUT_S))
 
 
 def test_weights_arrive_whole_with_their_round(wire):

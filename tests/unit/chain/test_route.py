@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import pairwise
 
@@ -37,9 +38,9 @@ def test_stale_holders_come_last() -> None:
     assert [A, C, B] == order([1, MAX_ROUND_LAG + 1, MAX_ROUND_LAG + 1], latency_s)
 
 
-def test_quick_holders_come_first_and_unknown_ones_get_their_chance() -> None:
-    """A peer never asked counts as quick."""
-    assert [C, B, A] == order([5, 5, 5], {A: 0.2, B: 0.1})
+def test_quick_holders_come_first_and_those_not_known_to_answer_last() -> None:
+    """A peer that was not measured may be a ghost."""
+    assert [B, A, C] == order([5, 5, 5], {A: 0.2, B: 0.1})
 
 
 def test_among_equals_the_newest_round_then_the_id_decides() -> None:
@@ -138,7 +139,7 @@ def test_random_swarms_are_routed_as_brute_force_says(seed: int) -> None:
         assert {lease.peer_id for lease in usable} == {lease.peer_id for lease in found}
         for first, second in pairwise(found):
             is_stale = [newest - lease.round_index > MAX_ROUND_LAG for lease in (first, second)]
-            delays = [latency_s.get(lease.peer_id, 0.0) for lease in (first, second)]
+            delays = [latency_s.get(lease.peer_id, math.inf) for lease in (first, second)]
             assert is_stale <= sorted(is_stale)
             if is_stale[0] == is_stale[1]:
                 assert delays[0] <= delays[1]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bt_p2p.chain.block_rpc import ForwardRequest
+from bt_p2p.chain.block_rpc import ForwardRequest, Readiness
 from bt_p2p.chain.session import MAX_FORWARD_FAILURES, Traversal
 from bt_p2p.errors import ChainError, NoRouteError, PeerRefusedError
 from bt_p2p.testing.block_rpc import InMemoryBlockClient
@@ -358,11 +358,56 @@ def test_answers_keep_the_round_of_their_weights(small_swarm) -> None:
     assert [0, 0, 7] == [hop.round_index for hop in traverse(swarm).hops]
 
 
-def test_quick_holders_are_preferred_after_a_new_look(small_swarm) -> None:
-    """What was measured orders the next route."""
+@pytest.fixture
+def probing(small_swarm, monkeypatch) -> None:
+    """Sessions measure holders before the first traversal."""
+    assert small_swarm  # which says otherwise
+    monkeypatch.setattr("bt_p2p.chain.session.MAX_PROBES", 4)
+
+
+@pytest.mark.usefixtures("probing")
+def test_the_holder_that_answers_soonest_is_asked(small_swarm) -> None:
+    """Far or busy ones are left alone; blocks without a choice are not measured."""
+    swarm = small_swarm(PLAIN, [1, 3, 1])
+    busy, far, near = swarm.holders[1]
+    swarm.faults.always(far, "delay", delay_s=0.3)
+    swarm.client.services[busy].readiness = lambda *_: Readiness(
+        round_index=0, num_waiting=9, compute_ms=50
+    )
+    assert near == traverse(swarm).hops[1].peer_id
+    assert {busy, far, near} == set(swarm.session._probed_s)
+
+
+@pytest.mark.usefixtures("probing")
+@pytest.mark.parametrize("kind", ["drop", "refuse", "delay"])
+def test_a_ghost_is_not_asked_while_another_answers(small_swarm, monkeypatch, kind) -> None:
+    """Its lease lives on after it; no traversal waits for it."""
+    monkeypatch.setattr("bt_p2p.chain.session.PROBE_TIMEOUT_S", 0.2)
     swarm = small_swarm(PLAIN, [1, 2, 1])
-    first, second = swarm.holders[1]
-    traverse(swarm)
+    ghost, there = swarm.holders[1]
+    swarm.faults.always(ghost, kind)
+    found = traverse(swarm)
+    assert (there, (), [there]) == (found.hops[1].peer_id, found.failed_peers, swarm.asked()[1])
+
+
+@pytest.mark.usefixtures("probing")
+def test_when_no_holder_answers_the_question_they_are_asked_all_the_same(
+    small_swarm, monkeypatch
+) -> None:
+    """A slow answer is better than none."""
+    monkeypatch.setattr("bt_p2p.chain.session.PROBE_TIMEOUT_S", 0.05)
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    for peer_id in swarm.holders[1]:
+        swarm.faults.always(peer_id, "delay", delay_s=0.2)
+    assert traverse(swarm).hops[1].peer_id in swarm.holders[1]
+
+
+@pytest.mark.usefixtures("probing")
+def test_what_answers_took_counts_more_than_the_first_measurement(small_swarm) -> None:
+    """After a new look at the swarm, too."""
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    first = traverse(swarm).hops[1].peer_id
+    [other] = set(swarm.holders[1]) - {first}
+    swarm.session._latency_s[first] = 9.0
     swarm.session._route = None
-    assert second == traverse(swarm).hops[1].peer_id
-    assert replace(traverse(swarm).hops[1], total_ms=0, compute_ms=0).peer_id in (first, second)
+    assert other == traverse(swarm).hops[1].peer_id
