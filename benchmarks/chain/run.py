@@ -1,0 +1,153 @@
+"""The benchmark from options to report."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from benchmarks.chain.config import ChainConfig, Setting, read_config
+from benchmarks.chain.faults import run_objective
+from benchmarks.chain.measure import SettingRun, Tick, Weights
+from benchmarks.chain.report import (
+    ChainReport,
+    FaultReport,
+    compare,
+    draw_plot,
+    render_chain,
+    render_faults,
+)
+from benchmarks.quality.config import config_path
+from benchmarks.quality.config import read_config as read_quality_config
+from benchmarks.quality.plan import plan_trainings
+from benchmarks.quality.texts import VALID, Texts, load_texts
+from benchmarks.quality.training import write_atomically
+from benchmarks.replicas.report import make_set_up
+from benchmarks.traversals.models import load_trained
+from bt_p2p.errors import CheckpointError, ConfigError
+from node.tui.terminal import can_redraw, make_console
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What the user asked for."""
+
+    config: str
+    data: Path | None
+    """Folder of texts; None takes the embedded corpus."""
+    trained: Path
+    """Folder of finished trainings."""
+    out: Path
+    command: str
+
+
+def run_chain(options: Options) -> int:
+    """Measure all settings and write the report; returns the exit code.
+
+    Raises:
+        ConfigError: an option is wrong.
+        SwarmError: a holder does not start.
+    """
+    console = make_console(stderr=True)
+    config = read_config(options.config)
+    torch.set_num_threads(1)
+    texts = load_texts(options.data, cache_dir=options.trained)
+    prompts, notes = cut_prompts(config, texts), [texts.note] if texts.note else []
+    figures, crowds = [], []
+    total = sum(_num_answers(setting, config.repeats) for setting in config.settings)
+    with _progress(console, total) as tick, tempfile.TemporaryDirectory() as folder:
+        for setting in config.settings:
+            chosen, weights, note = with_trained(setting, texts, options.trained)
+            notes += [note] if note else []
+            console.print(f"{setting.name}: starting holders {note}".strip())
+            found, together = SettingRun(chosen, weights, prompts).run(Path(folder), tick)
+            figures += found
+            crowds += together
+            for one in found:
+                console.print(
+                    f"{one.setting}, {one.link.title}: {one.way} {one.new_bytes} bytes: "
+                    f"{one.bytes_per_s:.1f} bytes/s, {one.step_ms:.1f} ms a step"
+                )
+    report = ChainReport(
+        set_up=make_set_up(texts, options.command),
+        config=config,
+        notes=tuple(notes),
+        figures=compare(figures),
+        crowds=tuple(crowds),
+    )
+    write_atomically(options.out / "chain.json", report.model_dump_json(indent=2) + "\n")
+    write_atomically(options.out / "chain.md", render_chain(report))
+    draw_plot(report, options.out / "chain.svg")
+    console.print(f"report: {options.out / 'chain.md'}")
+    return 0
+
+
+def run_faults(options: Options) -> int:
+    """Disturb answers and write the report; returns 1 if any answer differed."""
+    console = make_console(stderr=True)
+    config = read_config(options.config)
+    torch.set_num_threads(1)
+    texts = load_texts(options.data, cache_dir=options.trained)
+    faults, figures = config.faults, []
+    total = len(faults.objectives) * (faults.kills + faults.freezes)
+    with _progress(console, total) as tick, tempfile.TemporaryDirectory() as folder:
+        for objective in faults.objectives:
+            prompt = cut_prompts(config, texts)[0]
+            figures += run_objective(faults, objective, prompt, Path(folder), tick)
+            for one in figures[-2:]:
+                console.print(f"{objective}, {one.fault}: {one.num_identical}/{one.num_answers}")
+    report = FaultReport(
+        set_up=make_set_up(texts, options.command), config=config, figures=tuple(figures)
+    )
+    write_atomically(options.out / "faults.json", report.model_dump_json(indent=2) + "\n")
+    write_atomically(options.out / "faults.md", render_faults(report))
+    console.print(f"report: {options.out / 'faults.md'}")
+    return int(any(one.num_identical < one.num_answers for one in figures))
+
+
+def cut_prompts(config: ChainConfig, texts: Texts) -> list[bytes]:
+    """One prompt for each repeat, evenly spread over the validation text."""
+    text = texts.scored[VALID]
+    step = (text.size - config.prompt_bytes) // config.repeats
+    if step < 1:
+        raise ConfigError(f"the text has {text.size} bytes, too few for the prompts")
+    starts = range(0, step * config.repeats, step)
+    return [text[start : start + config.prompt_bytes].tobytes() for start in starts]
+
+
+def with_trained(
+    setting: Setting, texts: Texts, folder: Path
+) -> tuple[Setting, Weights | None, str]:
+    """The setting with the model of its trained arm, the weights, and what a reader has to know."""
+    if not setting.trained_arm:
+        return setting, None, ""
+    try:
+        trainings = plan_trainings(read_quality_config(config_path("cpu")), texts.corpus)
+        trained = load_trained(trainings, setting.trained_arm, budget=None, seed=0, work=folder)
+    except (ConfigError, CheckpointError) as exc:
+        return setting, None, f"{setting.name} has its initial weights: {exc}."
+    update = {
+        "model": trained.manifest.model.model_dump(),
+        "objective": trained.manifest.objective.model_dump(exclude={"name"}),
+    }
+    note = f"{setting.name} has the weights of {trained.title}, sha256 {trained.sha256[:8]}."
+    return setting.model_copy(update=update), trained.weights, note
+
+
+def _num_answers(setting: Setting, repeats: int) -> int:
+    answers = len(setting.links) * len(setting.lengths) * len(setting.ways)
+    return repeats * (answers + len(setting.sessions))
+
+
+@contextmanager
+def _progress(console: Console, total: int) -> Iterator[Tick]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not can_redraw(console)) as bars:
+        task = bars.add_task("", total=total)
+        yield lambda what: bars.update(task, advance=1, description=what)
