@@ -70,6 +70,11 @@ class Child:
         """Of the program itself."""
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def note_family(self) -> None:
         """Remember its children, to see that they end with it."""
         self._family = psutil.Process(self.pid).children(recursive=True)
@@ -120,5 +125,10 @@ class Child:
 def family_cpu_s(pid: int) -> float:
     """CPU seconds that a process and its children have used so far."""
     main = psutil.Process(pid)
-    times = [process.cpu_times() for process in (main, *main.children(recursive=True))]
-    return float(sum(time.user + time.system for time in times))
+    return sum(own_cpu_s(process.pid) for process in (main, *main.children(recursive=True)))
+
+
+def own_cpu_s(pid: int) -> float:
+    """CPU seconds that a process alone has used so far."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)

@@ -64,8 +64,9 @@ def _main(
     if context.invoked_subcommand is not None:
         return 0
     from benchmarks.chain.run import run_chain  # noqa: PLC0415
+    from benchmarks.chain.swarm import chain_swarm  # noqa: PLC0415
 
-    return run_chain(_options(config, data, trained, out, is_debugging=debug))
+    return run_chain(_options(config, data, trained, out, is_debugging=debug), chain_swarm)
 
 
 @app.command()
@@ -77,8 +78,10 @@ def faults(
 ) -> int:
     """Kill and freeze holders in the middle of answers; exit code 1 if any answer differs."""
     from benchmarks.chain.run import run_faults  # noqa: PLC0415
+    from benchmarks.chain.swarm import chain_swarm  # noqa: PLC0415
 
-    return run_faults(_options(config, data, DEFAULT_JOBS, out, is_debugging=debug))
+    options = _options(config, data, DEFAULT_JOBS, out, is_debugging=debug)
+    return run_faults(options, chain_swarm)
 
 
 def _options(

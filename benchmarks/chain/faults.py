@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Literal, Protocol
 
 from benchmarks.chain.config import FaultSetting
-from benchmarks.chain.measure import Tick
+from benchmarks.chain.measure import AnySwarm, Tick
 from benchmarks.chain.report import FaultFigures
-from benchmarks.chain.swarm import ChainSwarm, chain_swarm
 from benchmarks.chain.timing import Answer, TimedSession, time_answer
 from bt_p2p.chain.generate import Chunk, GenerateOptions
 from bt_p2p.chain.sampling import Sampling
@@ -26,17 +26,45 @@ _SEED = 1
 Fault = Literal["kill -9", "SIGSTOP"]
 
 
+class FaultySwarm(AnySwarm, Protocol):
+    """Two holders of every block, which can be disturbed."""
+
+    def kill(self, peer_id: str) -> None:
+        """`kill -9` of a holder."""
+
+    def freeze(self, peer_id: str) -> None:
+        """SIGSTOP to a holder."""
+
+    def revive(self, peer_id: str) -> None:
+        """Bring it back, and wait until it answers."""
+
+
+class StartFaultySwarm(Protocol):
+    """Starts holders of all blocks; see `swarm.chain_swarm`."""
+
+    def __call__(
+        self, manifest: RunManifest, folder: Path, *, replicas: int
+    ) -> AbstractContextManager[FaultySwarm]:
+        """They end with the context."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
     """One disturbed answer."""
 
-    is_identical: bool
-    longest_gap_s: float
-    error: str
+    is_identical: bool = False
+    is_replaced: bool = False
+    longest_gap_s: float = 0.0
+    error: str = ""
 
 
 def run_objective(
-    setting: FaultSetting, objective: str, prompt: bytes, folder: Path, tick: Tick
+    setting: FaultSetting,
+    objective: str,
+    prompt: bytes,
+    folder: Path,
+    tick: Tick,
+    start_swarm: StartFaultySwarm,
 ) -> list[FaultFigures]:
     """All faults of holders of one objective."""
     manifest = RunManifest.build(
@@ -50,7 +78,7 @@ def run_objective(
     chance = random.Random(_SEED)  # noqa: S311 - repeatable, not secret
     counts: dict[Fault, int] = {"kill -9": setting.kills, "SIGSTOP": setting.freezes}
     figures = []
-    with chain_swarm(manifest, own, replicas=2) as swarm:
+    with start_swarm(manifest, own, replicas=2) as swarm:
         swarm.set_link(setting.link)
         usual = [
             swarm.run(time_answer(swarm.session(), prompt, options), timeout_s=_ANSWER_TIMEOUT_S)
@@ -76,6 +104,7 @@ def make_fault_figures(
         fault=fault,
         num_answers=len(trials),
         num_identical=sum(trial.is_identical for trial in trials),
+        num_replaced=sum(trial.is_replaced for trial in trials),
         errors=tuple(trial.error for trial in trials if trial.error),
         median_gap_s=median(gaps_s),
         longest_gap_s=max(gaps_s),
@@ -84,7 +113,7 @@ def make_fault_figures(
 
 
 def _try(
-    swarm: ChainSwarm,
+    swarm: FaultySwarm,
     fault: Fault,
     prompt: bytes,
     options: GenerateOptions,
@@ -96,11 +125,10 @@ def _try(
 
     def disturb(used: list[str]) -> None:
         victims.append(chance.choice(used))
-        holder = swarm.holders[victims[0]]
         if fault == "kill -9":
-            holder.kill()
+            swarm.kill(victims[0])
         else:
-            holder.freeze()
+            swarm.freeze(victims[0])
 
     trial = None
     while not victims:  # an answer may be over before the moment comes
@@ -115,16 +143,16 @@ def _try(
         try:
             answer = swarm.run(asking, timeout_s=_ANSWER_TIMEOUT_S)
         except (BtError, TimeoutError) as exc:
-            trial = Trial(is_identical=False, longest_gap_s=0.0, error=repr(exc))
+            trial = Trial(error=repr(exc))
         else:
-            is_identical = answer.data == usual.data
-            trial = Trial(is_identical=is_identical, longest_gap_s=max(answer.gaps_s), error="")
+            last_ids = [hop.peer_id for hop in answer.hops[-1]]
+            trial = Trial(
+                is_identical=answer.data == usual.data,
+                is_replaced=bool(victims) and victims[0] not in last_ids,
+                longest_gap_s=max(answer.gaps_s),
+            )
     assert trial is not None
-    if fault == "kill -9":
-        swarm.restart(victims[0])
-    else:
-        swarm.holders[victims[0]].thaw()
-        swarm.wait_ready(victims[0])
+    swarm.revive(victims[0])
     return trial
 
 

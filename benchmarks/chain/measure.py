@@ -3,34 +3,79 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
 from benchmarks.chain.config import Link, Setting, Way
-from benchmarks.chain.report import Crowd, Figures
-from benchmarks.chain.swarm import ChainSwarm, chain_swarm
-from benchmarks.chain.timing import Answer, time_answer
+from benchmarks.chain.report import Crowd, Figures, Smallest
+from benchmarks.chain.timing import Answer, TimedSession, time_answer
 from bt_p2p.chain.drafter import BlockDrafter, Drafter
 from bt_p2p.chain.generate import GenerateOptions
 from bt_p2p.chain.modes import GenerateMode
 from bt_p2p.chain.sampling import Sampling
 from bt_p2p.model.block import initial_block
 from bt_p2p.model.wire import encode_tensors
+from bt_p2p.protocol.manifest import RunManifest
 
 _ANSWER_TIMEOUT_S = 900.0
 _WARM_UP_BYTES = 8
+_NUM_SMALLEST = 20
 _OBJECTIVES: dict[Way, str] = {"baseline": "cascade"}
 """Whose blocks need each other; those of the other ways are `plain`."""
 _MODES: dict[Way, GenerateMode] = {"draft": "draft", "sweep": "sweep"}
 
+T = TypeVar("T")
+
 Weights = Sequence[Mapping[str, Tensor]]
 Tick = Callable[[str], None]
 """Told what was answered just now."""
+
+
+class AnySwarm(Protocol):
+    """Holders that can be asked; see `swarm.ChainSwarm`."""
+
+    def set_link(self, link: Link) -> None:
+        """Between each holder and everybody else from now on."""
+
+    def session(self) -> TimedSession:
+        """A new client's session."""
+
+    def run(self, coroutine: Coroutine[Any, Any, T], *, timeout_s: float) -> T:
+        """Run on the loop of the client."""
+
+    def ask(self) -> float:
+        """The smallest request there is; milliseconds beyond computing."""
+
+    def num_bypasses(self) -> int:
+        """Open connections that do not go through the relays."""
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds so far, by kind of program."""
+
+
+class StartSwarm(Protocol):
+    """Starts holders of all blocks; see `swarm.chain_swarm`."""
+
+    def __call__(
+        self, manifest: RunManifest, folder: Path, *, weights: Sequence[Path] | None = None
+    ) -> AbstractContextManager[AnySwarm]:
+        """They end with the context."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """Of one setting."""
+
+    figures: list[Figures]
+    crowds: list[Crowd]
+    smallest: list[Smallest]
+    num_bypasses: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,32 +89,45 @@ class Timed:
 class SettingRun:
     """The holders of one setting, and what is asked of them."""
 
-    def __init__(self, setting: Setting, weights: Weights | None, prompts: Sequence[bytes]) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        weights: Weights | None,
+        prompts: Sequence[bytes],
+        start_swarm: StartSwarm,
+    ) -> None:
         """Start nothing yet; one prompt for each repeat."""
+        self._start_swarm = start_swarm
         self._setting = setting
         self._weights = weights
         self._prompts = prompts
-        self._swarms: dict[str, ChainSwarm] = {}
+        self._swarms: dict[str, AnySwarm] = {}
         self._guessing = initial_block(setting.manifest("plain"), 0)
         if weights is not None:
             self._guessing.load_weights(weights[0])
 
-    def run(self, folder: Path, tick: Tick) -> tuple[list[Figures], list[Crowd]]:
+    def run(self, folder: Path, tick: Tick) -> Measured:
         """Start holders, ask for all answers, and end the holders."""
-        setting, figures = self._setting, []
+        setting = self._setting
+        figures: list[Figures] = []
+        smallest: list[Smallest] = []
         with ExitStack() as stack:
             for objective in sorted({_OBJECTIVES.get(way, "plain") for way in setting.ways}):
                 self._swarms[objective] = stack.enter_context(self._start(objective, folder))
             for link in setting.links:
                 self._set_link(link)
+                smallest.append(self._ask_smallest(link))
                 for way in setting.ways:
                     self._ask(way, self._prompts[0], _WARM_UP_BYTES)
                 for length in setting.lengths:
                     figures += self._measure(link, length, tick)
             crowds = self._measure_crowds(tick)
-        return figures, crowds
+            num_bypasses = sum(swarm.num_bypasses() for swarm in self._swarms.values())
+        return Measured(
+            figures=figures, crowds=crowds, smallest=smallest, num_bypasses=num_bypasses
+        )
 
-    def _start(self, objective: str, folder: Path) -> AbstractContextManager[ChainSwarm]:
+    def _start(self, objective: str, folder: Path) -> AbstractContextManager[AnySwarm]:
         own = folder / f"{self._setting.name}-{objective}"
         own.mkdir(parents=True)
         paths = None
@@ -77,7 +135,7 @@ class SettingRun:
             paths = [own / f"{block}.safetensors" for block in range(len(self._weights))]
             for path, tensors in zip(paths, self._weights, strict=True):
                 path.write_bytes(encode_tensors(tensors))
-        return chain_swarm(self._setting.manifest(objective), own, weights=paths)
+        return self._start_swarm(self._setting.manifest(objective), own, weights=paths)
 
     def _measure(self, link: Link, length: int, tick: Tick) -> list[Figures]:
         found: dict[Way, list[Timed]] = {way: [] for way in self._setting.ways}
@@ -107,6 +165,17 @@ class SettingRun:
     def _set_link(self, link: Link) -> None:
         for swarm in self._swarms.values():
             swarm.set_link(link)
+
+    def _ask_smallest(self, link: Link) -> Smallest:
+        swarm = next(iter(self._swarms.values()))
+        swarm.ask()  # the link was another one just before
+        times_ms = [swarm.ask() for _ in range(_NUM_SMALLEST)]
+        return Smallest(
+            setting=self._setting.name,
+            link=link,
+            median_ms=median(times_ms),
+            lowest_ms=min(times_ms),
+        )
 
     def _ask(self, way: Way, prompt: bytes, length: int) -> Timed:
         swarm = self._swarms[_OBJECTIVES.get(way, "plain")]

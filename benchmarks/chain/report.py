@@ -38,13 +38,22 @@ class Figures(_Part):
     trips: float | None
     """One-way trips per traversal: (traversal - compute) / one way; None without a delay."""
     cpu_ms: dict[str, float]
-    """Per traversal: this program, its daemon, all holders with their daemons, the relays."""
+    """Per traversal: of this program, the holders, all their daemons, and the relays."""
     is_as_ar: bool | None
     """`draft`: whether all answers are those of `ar`, byte for byte."""
     ratio: float | None = None
     """Bytes per second over those of the baseline with the same setting, link and length."""
     net_trips: float | None = None
     """Trips by what the delay adds to a traversal of the same setting, way, length and rate."""
+
+
+class Smallest(_Part):
+    """One token to one holder on a stream of its own, less what the holder computed."""
+
+    setting: str
+    link: Link
+    median_ms: float
+    lowest_ms: float
 
 
 class Crowd(_Part):
@@ -69,6 +78,9 @@ class ChainReport(_Part):
     notes: tuple[str, ...]
     figures: tuple[Figures, ...]
     crowds: tuple[Crowd, ...]
+    smallest: tuple[Smallest, ...]
+    num_bypasses: int
+    """Connections between holders and client that did not go through the relays."""
 
 
 class FaultFigures(_Part):
@@ -78,6 +90,8 @@ class FaultFigures(_Part):
     fault: str
     num_answers: int
     num_identical: int
+    num_replaced: int
+    """Answers whose last byte had another holder in place of the disturbed one."""
     errors: tuple[str, ...]
     """Of answers that came to no end."""
     median_gap_s: float
@@ -133,10 +147,23 @@ def render_chain(report: ChainReport) -> str:
         "Step: what a reader waits for the bytes of one traversal, drawing and drafting included; "
         "compute is what holders say of it. Overhead per hop: beyond computing, the trips "
         "included. Trips: one-way, (traversal - compute) / delay; net: what the delay adds to the "
-        "traversal of the same way without delay. CPU: of all programs, per traversal."
+        "traversal of the same way without delay. CPU: client, holders, daemons and relays, per "
+        "traversal."
     )
     if report.crowds:
         parts += ["## Sessions at once (`ar`)", _crowds_table(report.crowds)]
+    parts += [
+        "## The smallest request",
+        "One token to one holder over an open connection, on a stream of its own, less what the "
+        f"holder computed. Connections beside the relays: {report.num_bypasses}.",
+        table(
+            ["Setting", "link", "median, ms", "lowest, ms"],
+            [
+                [one.setting, one.link.title, f"{one.median_ms:.1f}", f"{one.lowest_ms:.1f}"]
+                for one in report.smallest
+            ],
+        ),
+    ]
     parts += ["![Speed against delay, time against length and blocks](chain.svg)"]
     parts += [set_up_words(report.set_up, "chain.json")]
     return "\n\n".join(parts) + "\n"
@@ -161,7 +188,7 @@ def _figures_table(figures: Iterable[Figures]) -> str:
             f"{one.hop_overhead_ms:.1f}",
             "" if one.trips is None else f"{one.trips:.2f}",
             "" if one.net_trips is None else f"{one.net_trips:.2f}",
-            f"{sum(one.cpu_ms.values()):.1f}",
+            " + ".join(f"{ms:.1f}" for ms in one.cpu_ms.values()),
         ]
         for one in figures
     ]
@@ -189,7 +216,8 @@ def _crowds_table(crowds: Iterable[Crowd]) -> str:
 
 def render_faults(report: FaultReport) -> str:
     """The whole of faults.md."""
-    header = ["Objective", "fault", "answers", "identical", "without an end", "usual wait, s"]
+    header = ["Objective", "fault", "answers", "identical", "replaced", "without an end"]
+    header += ["usual wait, s"]
     header += ["longest wait, median, s", "longest of all, s"]
     rows = [
         [
@@ -197,6 +225,7 @@ def render_faults(report: FaultReport) -> str:
             one.fault,
             str(one.num_answers),
             f"**{one.num_identical}**",
+            str(one.num_replaced),
             str(len(one.errors)),
             f"{one.usual_gap_s:.2f}",
             f"{one.median_gap_s:.2f}",
@@ -211,6 +240,7 @@ def render_faults(report: FaultReport) -> str:
         f"`ar` generates {faults.new_bytes} bytes with a fixed seed, at a random moment, one of "
         f"the holders that have answered is ended by `kill -9`, or frozen by SIGSTOP until the "
         f"answer is over; then it comes back. Identical: byte for byte the undisturbed answer. "
+        f"Replaced: another holder gave the last byte, so the fault was felt. "
         f"Wait: the longest that a reader waited for a byte.",
         table(header, rows),
         *(f"- {one.fault}: {error}" for one in report.figures for error in one.errors),

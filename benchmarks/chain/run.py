@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.chain.config import ChainConfig, Setting, read_config
-from benchmarks.chain.faults import run_objective
-from benchmarks.chain.measure import SettingRun, Tick, Weights
+from benchmarks.chain.faults import StartFaultySwarm, run_objective
+from benchmarks.chain.measure import Measured, SettingRun, StartSwarm, Tick, Weights
 from benchmarks.chain.report import (
     ChainReport,
     FaultReport,
@@ -47,8 +47,12 @@ class Options:
     command: str
 
 
-def run_chain(options: Options) -> int:
+def run_chain(options: Options, start_swarm: StartSwarm) -> int:
     """Measure all settings and write the report; returns the exit code.
+
+    Args:
+        options: of the user.
+        start_swarm: `swarm.chain_swarm`, or one in memory.
 
     Raises:
         ConfigError: an option is wrong.
@@ -59,17 +63,15 @@ def run_chain(options: Options) -> int:
     torch.set_num_threads(1)
     texts = load_texts(options.data, cache_dir=options.trained)
     prompts, notes = cut_prompts(config, texts), [texts.note] if texts.note else []
-    figures, crowds = [], []
+    found: list[Measured] = []
     total = sum(_num_answers(setting, config.repeats) for setting in config.settings)
     with _progress(console, total) as tick, tempfile.TemporaryDirectory() as folder:
         for setting in config.settings:
             chosen, weights, note = with_trained(setting, texts, options.trained)
             notes += [note] if note else []
             console.print(f"{setting.name}: starting holders {note}".strip())
-            found, together = SettingRun(chosen, weights, prompts).run(Path(folder), tick)
-            figures += found
-            crowds += together
-            for one in found:
+            found.append(SettingRun(chosen, weights, prompts, start_swarm).run(Path(folder), tick))
+            for one in found[-1].figures:
                 console.print(
                     f"{one.setting}, {one.link.title}: {one.way} {one.new_bytes} bytes: "
                     f"{one.bytes_per_s:.1f} bytes/s, {one.step_ms:.1f} ms a step"
@@ -78,8 +80,10 @@ def run_chain(options: Options) -> int:
         set_up=make_set_up(texts, options.command),
         config=config,
         notes=tuple(notes),
-        figures=compare(figures),
-        crowds=tuple(crowds),
+        figures=compare([one for each in found for one in each.figures]),
+        crowds=tuple(one for each in found for one in each.crowds),
+        smallest=tuple(one for each in found for one in each.smallest),
+        num_bypasses=sum(each.num_bypasses for each in found),
     )
     write_atomically(options.out / "chain.json", report.model_dump_json(indent=2) + "\n")
     write_atomically(options.out / "chain.md", render_chain(report))
@@ -88,7 +92,7 @@ def run_chain(options: Options) -> int:
     return 0
 
 
-def run_faults(options: Options) -> int:
+def run_faults(options: Options, start_swarm: StartFaultySwarm) -> int:
     """Disturb answers and write the report; returns 1 if any answer differed."""
     console = make_console(stderr=True)
     config = read_config(options.config)
@@ -99,7 +103,7 @@ def run_faults(options: Options) -> int:
     with _progress(console, total) as tick, tempfile.TemporaryDirectory() as folder:
         for objective in faults.objectives:
             prompt = cut_prompts(config, texts)[0]
-            figures += run_objective(faults, objective, prompt, Path(folder), tick)
+            figures += run_objective(faults, objective, prompt, Path(folder), tick, start_swarm)
             for one in figures[-2:]:
                 console.print(f"{objective}, {one.fault}: {one.num_identical}/{one.num_answers}")
     report = FaultReport(

@@ -10,13 +10,12 @@ from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
+import psutil
 
-from benchmarks.chain.child import Child, family_cpu_s
+from benchmarks.chain.child import Child, family_cpu_s, own_cpu_s
 from benchmarks.chain.config import Link
 from benchmarks.chain.holder import HolderSpec
-from benchmarks.chain.timing import TimedSession
-from bt_p2p.chain.block_rpc import ForwardRequest
+from benchmarks.chain.timing import TimedSession, smallest_request
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import PeerError
 from bt_p2p.protocol.address import parse_peer_addresses
@@ -30,7 +29,7 @@ from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
 
 _START_TIMEOUT_S = 180.0
 _RELAY_TIMEOUT_S = 20.0
-_PROBE_TIMEOUT_S = 5.0
+_PROBE_TIMEOUT_S = 20.0
 _PAUSE_S = 0.2
 
 T = TypeVar("T")
@@ -109,8 +108,7 @@ class ChainSwarm:
 
     def session(self) -> TimedSession:
         """A new client's session, which knows nothing of any holder's speed."""
-        assert self._peer is not None
-        return TimedSession(self.manifest, HivemindBlockClient(self._peer.p2p), self.overview)
+        return TimedSession(self.manifest, HivemindBlockClient(self._client.p2p), self.overview)
 
     def overview(self) -> SwarmOverview:
         """What the holders would announce."""
@@ -132,19 +130,27 @@ class ChainSwarm:
 
     def run(self, coroutine: Coroutine[Any, Any, T], *, timeout_s: float) -> T:
         """Run on the loop of the client."""
-        assert self._peer is not None
-        return self._peer.loop.run(coroutine, timeout_s=timeout_s)
+        return self._client.loop.run(coroutine, timeout_s=timeout_s)
 
-    def restart(self, peer_id: str) -> None:
-        """Start a killed holder anew, with its identity, and wait until it answers."""
-        self.holders[peer_id].end()  # its port must be free
-        others = [other for other in self.holders if other != peer_id]
-        spec = self._specs[peer_id].model_copy(
-            update={"initial_peers": (_address(self._specs[others[0]], others[0]),)}
-        )
-        child = self.holders[peer_id] = self._child("holder")
-        child.tell(spec.model_dump_json())
-        child.hear(timeout_s=_START_TIMEOUT_S)
+    def kill(self, peer_id: str) -> None:
+        """`kill -9` of a holder's program; its daemon notices."""
+        self.holders[peer_id].kill()
+
+    def freeze(self, peer_id: str) -> None:
+        """SIGSTOP to a holder's program; its daemon goes on, so its connections stay."""
+        self.holders[peer_id].freeze()
+
+    def revive(self, peer_id: str) -> None:
+        """Bring a killed or frozen holder back, with its identity, and wait until it answers."""
+        if self.holders[peer_id].is_running:
+            self.holders[peer_id].thaw()
+        else:
+            self.holders[peer_id].end()  # its port must be free
+            other = next(spec for spec in self._specs.items() if spec[0] != peer_id)
+            update = {"initial_peers": (_address(other[1], other[0]),)}
+            child = self.holders[peer_id] = self._child("holder")
+            child.tell(self._specs[peer_id].model_copy(update=update).model_dump_json())
+            child.hear(timeout_s=_START_TIMEOUT_S)
         self.wait_ready(peer_id)
 
     def wait_ready(self, peer_id: str) -> None:
@@ -154,9 +160,11 @@ class ChainSwarm:
             PeerError: it does not, for a long time.
         """
         deadline_s = time.monotonic() + _START_TIMEOUT_S
+        client = HivemindBlockClient(self._client.p2p)
         while True:
+            asking = smallest_request(self.manifest, self.blocks[peer_id], client, peer_id)
             try:
-                self.ask_once(peer_id)
+                self.run(asking, timeout_s=_PROBE_TIMEOUT_S)
             except PeerError:
                 if time.monotonic() > deadline_s:
                     raise
@@ -165,32 +173,39 @@ class ChainSwarm:
                 self.holders[peer_id].note_family()
                 return
 
-    def ask_once(self, peer_id: str) -> float:
-        """The smallest request there is; returns seconds less what the holder computed."""
-        assert self._peer is not None
-        request = ForwardRequest(
-            run_id=self.manifest.run_id,
-            block=self.blocks[peer_id],
-            mode="read",
-            tokens_NT=torch.zeros(1, 1, dtype=torch.int64),
-            start=0,
-        )
-        started_s = time.perf_counter()
-        client = HivemindBlockClient(self._peer.p2p)
-        asking = client.forward(peer_id, request, timeout_s=_PROBE_TIMEOUT_S)
-        reply = self.run(asking, timeout_s=2 * _PROBE_TIMEOUT_S)
-        return time.perf_counter() - started_s - reply.compute_ms / 1000
+    def ask(self) -> float:
+        """The smallest request there is, to the first holder; milliseconds beyond computing."""
+        peer_id = next(iter(self.holders))
+        client = HivemindBlockClient(self._client.p2p)
+        asking = smallest_request(self.manifest, self.blocks[peer_id], client, peer_id)
+        return self.run(asking, timeout_s=_PROBE_TIMEOUT_S)
+
+    def num_bypasses(self) -> int:
+        """Open connections of holders and client that do not go through the relays."""
+        assert self._relay is not None
+        relayed = set(_connections(self._relay.pid))
+        pids = [child.pid for child in self.holders.values()]
+        found = [pair for pid in (*pids, self._client.dht.pid) for pair in _connections(pid)]
+        return sum((far, near) not in relayed for near, far in found)
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU seconds so far: of this program, its peer-to-peer daemon, the holders, the relays."""
+        """CPU seconds so far: of this program, the holders, all daemons, and the relays."""
         assert self._relay is not None
-        assert self._peer is not None
+        holders = [
+            (own_cpu_s(child.pid), family_cpu_s(child.pid)) for child in self.holders.values()
+        ]
+        own_s, all_s = (sum(times) for times in zip(*holders, strict=True))
         return {
             "client": time.process_time(),
-            "daemon": family_cpu_s(self._peer.dht.pid),
-            "holders": sum(family_cpu_s(child.pid) for child in self.holders.values()),
+            "holders": own_s,
+            "daemons": all_s - own_s + family_cpu_s(self._client.dht.pid),
             "relays": family_cpu_s(self._relay.pid),
         }
+
+    @property
+    def _client(self) -> SwarmPeer:
+        assert self._peer is not None
+        return self._peer
 
     def _child(self, name: str, arguments: Iterator[str] | None = None) -> Child:
         return Child(f"benchmarks.chain.{name}", arguments or (), self._folder / f"{name}.log")
@@ -225,6 +240,17 @@ def chain_swarm(
 
 def _address(spec: HolderSpec, peer_id: str) -> str:
     return f"/ip4/127.0.0.1/tcp/{spec.announced_port}/p2p/{peer_id}"
+
+
+def _connections(pid: int) -> list[tuple[tuple[str, int], tuple[str, int]]]:
+    """Near and far end of all open TCP connections of a process and its children."""
+    main = psutil.Process(pid)
+    return [
+        (tuple(one.laddr), tuple(one.raddr))
+        for process in (main, *main.children(recursive=True))
+        for one in process.net_connections(kind="tcp")
+        if one.status == psutil.CONN_ESTABLISHED
+    ]
 
 
 def _free_ports(count: int) -> list[int]:

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
 
+import torch
 from torch import Tensor
 
-from bt_p2p.chain.block_rpc import BlockClient
+from bt_p2p.chain.block_rpc import BlockClient, ForwardRequest
 from bt_p2p.chain.drafter import Drafter
 from bt_p2p.chain.generate import Chunk, GenerateOptions, generate
 from bt_p2p.chain.session import ChainSession, Hop, LookUp, Traversal
 from bt_p2p.objective.base import TraversalMode
 from bt_p2p.protocol.manifest import RunManifest
+
+_REQUEST_TIMEOUT_S = 10.0
 
 
 class TimedSession(ChainSession):
@@ -134,3 +137,23 @@ async def time_answer(
         hops=tuple(hops),
         is_sequential=session.objective.is_sequential("advance"),
     )
+
+
+async def smallest_request(
+    manifest: RunManifest, block: int, client: BlockClient, peer_id: str
+) -> float:
+    """One token to one holder; milliseconds beyond what the holder says it computed.
+
+    Raises:
+        PeerError: it does not answer.
+    """
+    request = ForwardRequest(
+        run_id=manifest.run_id,
+        block=block,
+        mode="read",
+        tokens_NT=torch.zeros(1, 1, dtype=torch.int64),
+        start=0,
+    )
+    started_s = time.perf_counter()
+    reply = await client.forward(peer_id, request, timeout_s=_REQUEST_TIMEOUT_S)
+    return 1000 * (time.perf_counter() - started_s) - reply.compute_ms
