@@ -74,6 +74,9 @@ class FaultSetting(_Part):
 
     objectives: tuple[Literal["plain", "cascade", "diffusion"], ...] = ("plain",)
     model: dict[str, object]
+    """As in a manifest."""
+    objective: dict[str, object] = {}
+    """As in a manifest, without its name."""
     link: Link = Link(one_way_ms=5)
     new_bytes: Count = 100
     kills: int = 100

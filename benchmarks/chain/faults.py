@@ -68,7 +68,11 @@ def run_objective(
 ) -> list[FaultFigures]:
     """All faults of holders of one objective."""
     manifest = RunManifest.build(
-        {"name": "chain-faults", "model": setting.model, "objective": {"name": objective}}
+        {
+            "name": "chain-faults",
+            "model": setting.model,
+            "objective": {**setting.objective, "name": objective},
+        }
     )
     options = GenerateOptions(
         max_new_bytes=setting.new_bytes, sampling=Sampling(temperature=0.8), seed=_SEED

@@ -67,9 +67,15 @@ def run_chain(options: Options, start_swarm: StartSwarm) -> int:
     total = sum(_num_answers(setting, config.repeats) for setting in config.settings)
     with _progress(console, total) as tick, tempfile.TemporaryDirectory() as folder:
         for setting in config.settings:
-            chosen, weights, note = with_trained(setting, texts, options.trained)
-            notes += [note] if note else []
-            console.print(f"{setting.name}: starting holders {note}".strip())
+            chosen, weights, note = setting, None, ""
+            if setting.trained_arm:
+                try:
+                    chosen, weights, note = with_trained(setting, texts, options.trained)
+                except (ConfigError, CheckpointError) as exc:
+                    console.print(str(exc))  # names folders, so it is not for the report
+                    note = f"{setting.name} has its initial weights: {setting.trained_arm} is not trained here."
+                notes.append(note)
+            console.print(f"{setting.name}: starting holders. {note}")
             found.append(SettingRun(chosen, weights, prompts, start_swarm).run(Path(folder), tick))
             for one in found[-1].figures:
                 console.print(
@@ -125,17 +131,15 @@ def cut_prompts(config: ChainConfig, texts: Texts) -> list[bytes]:
     return [text[start : start + config.prompt_bytes].tobytes() for start in starts]
 
 
-def with_trained(
-    setting: Setting, texts: Texts, folder: Path
-) -> tuple[Setting, Weights | None, str]:
-    """The setting with the model of its trained arm, the weights, and what a reader has to know."""
-    if not setting.trained_arm:
-        return setting, None, ""
-    try:
-        trainings = plan_trainings(read_quality_config(config_path("cpu")), texts.corpus)
-        trained = load_trained(trainings, setting.trained_arm, budget=None, seed=0, work=folder)
-    except (ConfigError, CheckpointError) as exc:
-        return setting, None, f"{setting.name} has its initial weights: {exc}."
+def with_trained(setting: Setting, texts: Texts, folder: Path) -> tuple[Setting, Weights, str]:
+    """The setting with the model of its trained arm, the weights, and what a reader has to know.
+
+    Raises:
+        ConfigError: it is not trained on these texts.
+        CheckpointError: weights are missing or damaged.
+    """
+    trainings = plan_trainings(read_quality_config(config_path("cpu")), texts.corpus)
+    trained = load_trained(trainings, setting.trained_arm, budget=None, seed=0, work=folder)
     update = {
         "model": trained.manifest.model.model_dump(),
         "objective": trained.manifest.objective.model_dump(exclude={"name"}),
