@@ -22,10 +22,15 @@ _GRACE_S = 10.0
 
 
 class Child:
-    """`python -m MODULE` in a session of its own; it ends when its stdin does, so also with us."""
+    """`python -m MODULE` in a session of its own; it ends when its stdin does, so also with us.
+
+    Attributes:
+        is_killed: by `kill`.
+    """
 
     def __init__(self, module: str, arguments: Iterable[str], log_path: Path) -> None:
         """Start it; what it writes to stderr goes to the end of a file."""
+        self.is_killed = False
         self._log_path = log_path
         self._family: list[psutil.Process] = []
         with log_path.open("ab") as log:
@@ -70,11 +75,6 @@ class Child:
         """Of the program itself."""
         return self._process.pid
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it has not ended."""
-        return self._process.poll() is None
-
     def note_family(self) -> None:
         """Remember its children, to see that they end with it."""
         self._family = psutil.Process(self.pid).children(recursive=True)
@@ -89,6 +89,7 @@ class Child:
 
     def kill(self) -> None:
         """As `kill -9` of the program does; its own children notice by themselves."""
+        self.is_killed = True
         self._process.kill()
 
     def ask_to_end(self) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from benchmarks.chain.config import FaultSetting
-from benchmarks.chain.measure import AnySwarm, Tick
+from benchmarks.chain.measure import StartSwarm, Tick
 from benchmarks.chain.report import FaultFigures
 from benchmarks.chain.timing import Answer, TimedSession, time_answer
 from bt_p2p.chain.generate import Chunk, GenerateOptions
@@ -20,32 +19,13 @@ from bt_p2p.chain.sampling import Sampling
 from bt_p2p.errors import BtError
 from bt_p2p.protocol.manifest import RunManifest
 
+if TYPE_CHECKING:
+    from benchmarks.chain.swarm import ChainSwarm
+
 _ANSWER_TIMEOUT_S = 300.0
 _SEED = 1
 
 Fault = Literal["kill -9", "SIGSTOP"]
-
-
-class FaultySwarm(AnySwarm, Protocol):
-    """Two holders of every block, which can be disturbed."""
-
-    def kill(self, peer_id: str) -> None:
-        """`kill -9` of a holder."""
-
-    def freeze(self, peer_id: str) -> None:
-        """SIGSTOP to a holder."""
-
-    def revive(self, peer_id: str) -> None:
-        """Bring it back, and wait until it answers."""
-
-
-class StartFaultySwarm(Protocol):
-    """Starts holders of all blocks; see `swarm.chain_swarm`."""
-
-    def __call__(
-        self, manifest: RunManifest, folder: Path, *, replicas: int
-    ) -> AbstractContextManager[FaultySwarm]:
-        """They end with the context."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +44,7 @@ def run_objective(
     prompt: bytes,
     folder: Path,
     tick: Tick,
-    start_swarm: StartFaultySwarm,
+    start_swarm: StartSwarm,
 ) -> list[FaultFigures]:
     """All faults of holders of one objective."""
     manifest = RunManifest.build(
@@ -117,7 +97,7 @@ def make_fault_figures(
 
 
 def _try(
-    swarm: FaultySwarm,
+    swarm: ChainSwarm,
     fault: Fault,
     prompt: bytes,
     options: GenerateOptions,
@@ -134,8 +114,8 @@ def _try(
         else:
             swarm.freeze(victims[0])
 
-    trial = None
-    while not victims:  # an answer may be over before the moment comes
+    trial = Trial()
+    while not victims and not trial.error:  # an answer may be over before the moment comes
         asking = disturbed_answer(
             swarm.session(),
             prompt,
@@ -155,8 +135,8 @@ def _try(
                 is_replaced=bool(victims) and victims[0] not in last_ids,
                 longest_gap_s=max(answer.gaps_s),
             )
-    assert trial is not None
-    swarm.revive(victims[0])
+    for victim in victims:
+        swarm.revive(victim)
     return trial
 
 

@@ -8,6 +8,7 @@ serves, and ends with stdin or at SIGTERM.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -28,6 +29,7 @@ from bt_p2p.swarm.block_rpc import HivemindBlockServer
 from bt_p2p.swarm.process import PeerOptions, start_peer
 
 _START_TIMEOUT_S = 10.0
+_PR_SET_PDEATHSIG = 1
 
 
 class HolderSpec(BaseModel):
@@ -76,6 +78,8 @@ def serve(spec: HolderSpec) -> None:
 def main() -> None:
     """See the module."""
     torch.set_num_threads(1)
+    if sys.platform == "linux":  # a frozen holder does not see its stdin end
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for whoever started this
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     line = sys.stdin.readline()

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from benchmarks.chain.config import Link, Setting, Way
 from benchmarks.chain.report import Crowd, Figures, Smallest
-from benchmarks.chain.timing import Answer, TimedSession, time_answer
+from benchmarks.chain.timing import Answer, time_answer
 from bt_p2p.chain.drafter import BlockDrafter, Drafter
 from bt_p2p.chain.generate import GenerateOptions
 from bt_p2p.chain.modes import GenerateMode
 from bt_p2p.chain.sampling import Sampling
 from bt_p2p.model.block import initial_block
 from bt_p2p.model.wire import encode_tensors
-from bt_p2p.protocol.manifest import RunManifest
+
+if TYPE_CHECKING:
+    from benchmarks.chain.swarm import ChainSwarm
 
 _ANSWER_TIMEOUT_S = 900.0
 _WARM_UP_BYTES = 8
@@ -30,42 +32,11 @@ _OBJECTIVES: dict[Way, str] = {"baseline": "cascade"}
 """Whose blocks need each other; those of the other ways are `plain`."""
 _MODES: dict[Way, GenerateMode] = {"draft": "draft", "sweep": "sweep"}
 
-T = TypeVar("T")
-
 Weights = Sequence[Mapping[str, Tensor]]
 Tick = Callable[[str], None]
 """Told what was answered just now."""
-
-
-class AnySwarm(Protocol):
-    """Holders that can be asked; see `swarm.ChainSwarm`."""
-
-    def set_link(self, link: Link) -> None:
-        """Between each holder and everybody else from now on."""
-
-    def session(self) -> TimedSession:
-        """A new client's session."""
-
-    def run(self, coroutine: Coroutine[Any, Any, T], *, timeout_s: float) -> T:
-        """Run on the loop of the client."""
-
-    def ask(self) -> float:
-        """The smallest request there is; milliseconds beyond computing."""
-
-    def num_bypasses(self) -> int:
-        """Open connections that do not go through the relays."""
-
-    def cpu_s(self) -> dict[str, float]:
-        """CPU seconds so far, by kind of program."""
-
-
-class StartSwarm(Protocol):
-    """Starts holders of all blocks; see `swarm.chain_swarm`."""
-
-    def __call__(
-        self, manifest: RunManifest, folder: Path, *, weights: Sequence[Path] | None = None
-    ) -> AbstractContextManager[AnySwarm]:
-        """They end with the context."""
+StartSwarm = Callable[..., AbstractContextManager["ChainSwarm"]]
+"""`swarm.chain_swarm`, or one in memory that starts no programs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,13 +72,13 @@ class SettingRun:
         self._setting = setting
         self._weights = weights
         self._prompts = prompts
-        self._swarms: dict[str, AnySwarm] = {}
+        self._swarms: dict[str, ChainSwarm] = {}
         self._guessing = initial_block(setting.manifest("plain"), 0)
         if weights is not None:
             self._guessing.load_weights(weights[0])
 
-    def run(self, folder: Path, tick: Tick) -> Measured:
-        """Start holders, ask for all answers, and end the holders."""
+    def run(self, folder: Path, tick: Tick, say: Tick) -> Measured:
+        """Start holders, ask for all answers, and end the holders; says all figures at once."""
         setting = self._setting
         figures: list[Figures] = []
         smallest: list[Smallest] = []
@@ -120,14 +91,17 @@ class SettingRun:
                 for way in setting.ways:
                     self._ask(way, self._prompts[0], _WARM_UP_BYTES)
                 for length in setting.lengths:
-                    figures += self._measure(link, length, tick)
+                    found = self._measure(link, length, tick)
+                    for one in found:
+                        say(one.title)
+                    figures += found
             crowds = self._measure_crowds(tick)
             num_bypasses = sum(swarm.num_bypasses() for swarm in self._swarms.values())
         return Measured(
             figures=figures, crowds=crowds, smallest=smallest, num_bypasses=num_bypasses
         )
 
-    def _start(self, objective: str, folder: Path) -> AbstractContextManager[AnySwarm]:
+    def _start(self, objective: str, folder: Path) -> AbstractContextManager[ChainSwarm]:
         own = folder / f"{self._setting.name}-{objective}"
         own.mkdir(parents=True)
         paths = None
@@ -241,6 +215,7 @@ def make_figures(
         num_answers=len(answers),
         bytes_per_s=median(answer.bytes_per_s for answer in answers),
         first_byte_ms=1000 * median(answer.chunk_s[0] for answer in answers),
+        forwarded_share=sum(answer.num_forwarded for answer in answers) / num_traversals,
         traversals=median(len(answer.hops) for answer in answers),
         bytes_per_traversal=sum(len(answer.data) for answer in answers) / num_traversals,
         step_ms=1000 * typical(lambda answer: answer.gaps_s),

@@ -27,6 +27,8 @@ class Figures(_Part):
     num_answers: int
     bytes_per_s: float
     first_byte_ms: float
+    forwarded_share: float
+    """Of the traversals: those in which holders handed on to each other, not through the client."""
     traversals: float
     bytes_per_traversal: float
     step_ms: float
@@ -45,6 +47,14 @@ class Figures(_Part):
     """Bytes per second over those of the baseline with the same setting, link and length."""
     net_trips: float | None = None
     """Trips by what the delay adds to a traversal of the same setting, way, length and rate."""
+
+    @property
+    def title(self) -> str:
+        """A line that says how fast it is."""
+        return (
+            f"{self.setting}, {self.link.title}: {self.way} {self.new_bytes} bytes: "
+            f"{self.bytes_per_s:.1f} bytes/s, {self.step_ms:.1f} ms a step"
+        )
 
 
 class Smallest(_Part):
@@ -133,7 +143,7 @@ def render_chain(report: ChainReport) -> str:
         "delays each direction by the given time and caps it at the given rate; the client's own "
         "line has no cap. `baseline` is a plain autoregressive pipeline over the same transport: "
         "the same layers as blocks that need each other (`cascade`), one byte per traversal, "
-        "caches in the holders. `ar` is one byte per traversal of blocks that are asked side by "
+        "caches in the holders; forwarded: they hand on to each other, in blocks + 1 trips. `ar` is one byte per traversal of blocks that are asked side by "
         "side, `draft` the same answer with guesses by block 0 at the client, `sweep` many bytes "
         f"at once. Greedy; medians of {report.config.repeats} answers, each to another prompt of "
         f"{report.config.prompt_bytes} bytes, the ways in turn. All programs share the machine.",
@@ -177,7 +187,7 @@ def _figures_table(figures: Iterable[Figures]) -> str:
         [
             one.link.title,
             str(one.new_bytes),
-            one.way + {None: "", True: " (as `ar`)", False: " (**not as `ar`**)"}[one.is_as_ar],
+            _way_title(one),
             f"**{one.bytes_per_s:.1f}**",
             "" if one.ratio is None else f"{one.ratio:.2f}",
             f"{one.first_byte_ms:.0f}",
@@ -193,6 +203,14 @@ def _figures_table(figures: Iterable[Figures]) -> str:
         for one in figures
     ]
     return table(header, rows)
+
+
+def _way_title(figures: Figures) -> str:
+    if figures.way == "baseline":
+        return f"baseline ({figures.forwarded_share:.0%} forwarded)"
+    return (
+        figures.way + {None: "", True: " (as `ar`)", False: " (**not as `ar`**)"}[figures.is_as_ar]
+    )
 
 
 def _crowds_table(crowds: Iterable[Crowd]) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.chain.config import ChainConfig, Setting, read_config
-from benchmarks.chain.faults import StartFaultySwarm, run_objective
+from benchmarks.chain.faults import run_objective
 from benchmarks.chain.measure import Measured, SettingRun, StartSwarm, Tick, Weights
 from benchmarks.chain.report import (
     ChainReport,
@@ -76,12 +76,8 @@ def run_chain(options: Options, start_swarm: StartSwarm) -> int:
                     note = f"{setting.name} has its initial weights: {setting.trained_arm} is not trained here."
                 notes.append(note)
             console.print(f"{setting.name}: starting holders. {note}")
-            found.append(SettingRun(chosen, weights, prompts, start_swarm).run(Path(folder), tick))
-            for one in found[-1].figures:
-                console.print(
-                    f"{one.setting}, {one.link.title}: {one.way} {one.new_bytes} bytes: "
-                    f"{one.bytes_per_s:.1f} bytes/s, {one.step_ms:.1f} ms a step"
-                )
+            measuring = SettingRun(chosen, weights, prompts, start_swarm)
+            found.append(measuring.run(Path(folder), tick, console.print))
     report = ChainReport(
         set_up=make_set_up(texts, options.command),
         config=config,
@@ -98,7 +94,7 @@ def run_chain(options: Options, start_swarm: StartSwarm) -> int:
     return 0
 
 
-def run_faults(options: Options, start_swarm: StartFaultySwarm) -> int:
+def run_faults(options: Options, start_swarm: StartSwarm) -> int:
     """Disturb answers and write the report; returns 1 if any answer differed."""
     console = make_console(stderr=True)
     config = read_config(options.config)

@@ -142,7 +142,7 @@ class ChainSwarm:
 
     def revive(self, peer_id: str) -> None:
         """Bring a killed or frozen holder back, with its identity, and wait until it answers."""
-        if self.holders[peer_id].is_running:
+        if not self.holders[peer_id].is_killed:
             self.holders[peer_id].thaw()
         else:
             self.holders[peer_id].end()  # its port must be free

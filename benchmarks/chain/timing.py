@@ -27,12 +27,14 @@ class TimedSession(ChainSession):
 
     Attributes:
         traversal_ms: of all so far.
+        num_forwarded: of them, those in which holders handed on to each other.
     """
 
     def __init__(self, manifest: RunManifest, client: BlockClient, look_up: LookUp) -> None:
         """See `ChainSession`."""
         super().__init__(manifest, client, look_up)
         self.traversal_ms: list[float] = []
+        self.num_forwarded = 0
 
     async def traverse(
         self,
@@ -49,6 +51,7 @@ class TimedSession(ChainSession):
             tokens_NT, start=start, mode=mode, z_NPZ=z_NPZ, is_kept=is_kept
         )
         self.traversal_ms.append(1000 * (time.perf_counter() - started_s))
+        self.num_forwarded += traversal.is_forwarded
         return traversal
 
 
@@ -64,6 +67,8 @@ class Answer:
     """Of each traversal."""
     is_sequential: bool
     """Whether blocks waited for one another."""
+    num_forwarded: int = 0
+    """Traversals in which holders handed on to each other."""
 
     @property
     def wall_s(self) -> float:
@@ -136,6 +141,7 @@ async def time_answer(
         traversal_ms=tuple(session.traversal_ms),
         hops=tuple(hops),
         is_sequential=session.objective.is_sequential("advance"),
+        num_forwarded=session.num_forwarded,
     )
 
 

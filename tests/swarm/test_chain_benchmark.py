@@ -27,7 +27,7 @@ def test_real_holders_are_timed_disturbed_and_ended(tmp_path: Path) -> None:
         lengths=(4,),
         links=(Link(), Link(one_way_ms=ONE_WAY_MS)),
     )
-    measured = SettingRun(setting, None, [b"the cat"], chain_swarm).run(tmp_path, lambda _: None)
+    measured = SettingRun(setting, None, [b"the cat"], chain_swarm).run(tmp_path, print, print)
     faults = FaultSetting(
         model={**MODEL, "num_blocks": 1},
         objective=setting.objective,

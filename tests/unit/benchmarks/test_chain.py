@@ -290,7 +290,7 @@ def test_a_run_in_memory_writes_a_report(options: Options) -> None:
     assert [1, 3] == [crowd.num_sessions for crowd in report.crowds]
     assert "initial weights" in report.notes[0]
     text = (options.out / "chain.md").read_text()
-    assert "| 25 ms, no limit | 16 | baseline |" in text
+    assert "| 25 ms, no limit | 16 | baseline (100% forwarded) |" in text
     assert str(options.out.parent) not in text
     assert (options.out / "chain.svg").read_text().startswith("<?xml")
 
@@ -305,7 +305,7 @@ def test_holders_and_guesses_have_the_weights_they_are_given(
     )
     other = setting.manifest("plain").model_copy(update={"seed": 1})
     weights = [tiny_weights(other, 0)] * 2  # block 0 alone always guesses right
-    found = SettingRun(setting, weights, [b"the quick"], memory_swarm).run(tmp_path, lambda _: None)
+    found = SettingRun(setting, weights, [b"the quick"], memory_swarm).run(tmp_path, print, print)
     assert [16, 2] == [one.traversals for one in found.figures]
     assert found.figures[1].is_as_ar
 
