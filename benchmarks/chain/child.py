@@ -77,7 +77,8 @@ class Child:
 
     def note_family(self) -> None:
         """Remember its children, to see that they end with it."""
-        self._family = psutil.Process(self.pid).children(recursive=True)
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended; those known before count
+            self._family = psutil.Process(self.pid).children(recursive=True)
 
     def freeze(self) -> None:
         """Stop the program, though not its own children."""
