@@ -146,7 +146,8 @@ def render_chain(report: ChainReport) -> str:
         "caches in the holders; forwarded: they hand on to each other, in blocks + 1 trips. `ar` is one byte per traversal of blocks that are asked side by "
         "side, `draft` the same answer with guesses by block 0 at the client, `sweep` many bytes "
         f"at once. Greedy; medians of {report.config.repeats} answers, each to another prompt of "
-        f"{report.config.prompt_bytes} bytes, the ways in turn. All programs share the machine.",
+        f"{report.config.prompt_bytes} bytes, the ways in turn. All programs share the machine. Real lines also "
+        "lose packets, and begin slowly after a pause: the relay does neither.",
         *(f"**Note.** {note}" for note in report.notes),
     ]
     for setting in report.config.settings:
@@ -322,11 +323,14 @@ def draw_plot(report: ChainReport, path: Path) -> None:
             figure.subplots(1, len(panels)), panels, strict=True
         ):
             for way in dict.fromkeys(way for way, _, _ in points):
-                line = sorted((x, y) for name, x, y in points if name == way)
+                line = sorted({x: y for name, x, y in points if name == way}.items())
                 panel.plot(*zip(*line, strict=True), marker="o", label=way)
             panel.set_xlabel(x_title)
             panel.set_ylabel(y_title)
-            panel.set_ylim(bottom=0)
+            if y_title == "bytes/s":
+                panel.set_yscale("log")
+            else:
+                panel.set_ylim(bottom=0)
             panel.grid(color="#dddddd", lw=0.6)
             if panel.lines:
                 panel.legend(frameon=False, fontsize=7)

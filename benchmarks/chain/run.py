@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -32,6 +33,9 @@ from benchmarks.replicas.report import make_set_up
 from benchmarks.traversals.models import load_trained
 from bt_p2p.errors import CheckpointError, ConfigError
 from node.tui.terminal import can_redraw, make_console
+
+_SAY_EVERY = 20
+"""Answers between lines, where no bar can be drawn."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,6 +156,15 @@ def _num_answers(setting: Setting, repeats: int) -> int:
 @contextmanager
 def _progress(console: Console, total: int) -> Iterator[Tick]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not can_redraw(console)) as bars:
+    is_live = can_redraw(console)
+    with Progress(*columns, console=console, disable=not is_live) as bars:
         task = bars.add_task("", total=total)
-        yield lambda what: bars.update(task, advance=1, description=what)
+        done = count(1)
+
+        def tick(what: str) -> None:
+            number = next(done)
+            bars.update(task, advance=1, description=what)
+            if not is_live and number % _SAY_EVERY == 0:
+                console.print(f"{number}/{total}: {what}")
+
+        yield tick
