@@ -136,6 +136,13 @@ def join(
     block: Annotated[
         int | None, typer.Option(help="Block to train; the thinnest if not given.")
     ] = None,
+    span: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:END",
+            help="Blocks to serve, 0:2 for blocks 0 and 1; one is trained, the others are copies.",
+        ),
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Where your copy of the run's text is.")] = None,
     host: Annotated[str, typer.Option(help="IP address to listen on.")] = "0.0.0.0",  # noqa: S104
     port: Annotated[
@@ -169,6 +176,7 @@ def join(
         run=run,
         manifest=manifest,
         block=block,
+        span=span,
         data=data,
         host=host,
         port=port,

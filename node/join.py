@@ -16,7 +16,7 @@ from bt_p2p.corpus.corpus import Corpus, load_corpus, require_context
 from bt_p2p.errors import BootstrapError, ConfigError
 from bt_p2p.model.sizes import block_sizes
 from bt_p2p.protocol.address import PeerAddress
-from bt_p2p.protocol.assignment import check_block
+from bt_p2p.protocol.assignment import check_block, check_span
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.identity import load_or_create_identity
 from bt_p2p.protocol.manifest import RunManifest
@@ -43,6 +43,7 @@ class JoinOptions:
     manifest_path: Path | None
     run: str | None
     block: int | None
+    span: range | None
     data: Path | None
     host: str
     port: int
@@ -93,6 +94,7 @@ def run_node(options: JoinOptions, reporter: JoinReporter, stop: StopRequest) ->
             record=record,
             clock=clock,
             block=options.block,
+            span=options.span,
             device=options.device,
             max_rounds=options.max_rounds,
             is_first=peer.num_neighbours() == 0,
@@ -134,10 +136,12 @@ def _checked_corpus(manifest: RunManifest, options: JoinOptions) -> Corpus:
     """Everything about this run that can fail on this machine, before time is spent on it."""
     if options.block is not None:
         check_block(options.block, manifest.model.num_blocks)
+    if options.span is not None:
+        check_span(options.span, options.block, manifest.model.num_blocks)
     sizes = block_sizes(
         manifest.model, manifest.objective, batch_size=manifest.optimizer.batch_size
     )
-    check_memory(sizes)
+    check_memory(sizes, num_copies=0 if options.span is None else len(options.span) - 1)
     check_disk(options.state_dir.path, sizes)
     corpus = load_corpus(manifest.corpus, data=options.data, cache_dir=options.state_dir.cache_dir)
     require_context(corpus, manifest.model.context)

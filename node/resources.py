@@ -32,22 +32,22 @@ def memory_limit_bytes() -> int:
     return min(limits)
 
 
-def needed_memory_bytes(sizes: BlockSizes) -> int:
-    """Estimate of a node's memory: training, serving and averaging one block."""
+def needed_memory_bytes(sizes: BlockSizes, *, num_copies: int = 0) -> int:
+    """Estimate of a node's memory: training, serving and averaging one block, and serving copies."""
     return (
         BASELINE_MEMORY_BYTES
         + sizes.training_size_bytes
-        + _WEIGHT_COPIES * sizes.weights_size_bytes
+        + (_WEIGHT_COPIES + 2 * num_copies) * sizes.weights_size_bytes  # served and downloaded
     )
 
 
-def check_memory(sizes: BlockSizes) -> None:
-    """Refuse a block that cannot fit.
+def check_memory(sizes: BlockSizes, *, num_copies: int = 0) -> None:
+    """Refuse a block that cannot fit, or that does not fit beside copies of others.
 
     Raises:
         ConfigError: with the numbers.
     """
-    needed, limit = needed_memory_bytes(sizes), memory_limit_bytes()
+    needed, limit = needed_memory_bytes(sizes, num_copies=num_copies), memory_limit_bytes()
     if needed > limit:
         raise ConfigError(
             f"one block of this run needs about {needed // _MIB} MiB of memory, this machine "

@@ -7,14 +7,16 @@ import contextlib
 import functools
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
 from bt_p2p.averaging.schedule import payload_size_bytes
+from bt_p2p.chain.block_rpc import BlockService
 from bt_p2p.chain.service import LocalBlockService
+from bt_p2p.chain.span import SpanService
 from bt_p2p.clock import Clock
 from bt_p2p.corpus.corpus import Corpus
 from bt_p2p.errors import CheckpointError, SwarmError, TrainingError
@@ -26,7 +28,7 @@ from bt_p2p.model.upstream import UpstreamStack
 from bt_p2p.protocol.assignment import check_block, choose_block
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.identity import short_peer_id
-from bt_p2p.protocol.lease import Lease, LeaseState
+from bt_p2p.protocol.lease import BlockCopy, Lease, LeaseState
 from bt_p2p.protocol.limits import DHT_TIMEOUT_S, MAX_ROUND_LAG, SETTLE_S, STOP_TIMEOUT_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview
@@ -35,6 +37,7 @@ from bt_p2p.swarm.block_rpc import HivemindBlockClient, HivemindBlockServer
 from bt_p2p.swarm.process import SwarmPeer
 from bt_p2p.training.data import BatchSource
 from bt_p2p.training.trainer import BlockTrainer
+from node.copies import Adopt, BlockCopies
 from node.keeper import LeaseKeeper
 from node.manifests import join_command
 from node.record import NodeRecord
@@ -43,7 +46,6 @@ from node.state_dir import StateDir
 from node.stop import StopRequest
 from node.sync import donors, fetch_weights
 from node.tui.progress import JoinReporter
-from node.upstream import UpstreamRefresher
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ _SYNC_RETRY_S = 3.0
 _LOOK_S = 0.25
 """A stop is noticed within this time while something is waited for."""
 _MAX_RESTARTS_OF_TRAINING = 3
+_COPIES = {"upstream": "training on", "span": "serving"}
+"""What copies of others' blocks are for, and how that is told."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +72,8 @@ class Joined:
     clock: Clock
     block: int | None
     """The block the user chose; None leaves it to the swarm."""
+    span: range | None
+    """Blocks to serve; the one to train is among them. None serves that one alone."""
     device: str
     max_rounds: int | None
     is_first: bool
@@ -91,6 +97,8 @@ class Volunteer:
         self._boot_id = secrets.token_hex(4)
         self._addresses = joined.peer.addresses()[:2]
         self._block = joined.block
+        self._span = joined.span
+        self._copies: dict[str, BlockCopies] = {}
         self._state: LeaseState = "joining"
         self._round_served = 0
         self._view: SwarmOverview | None = None
@@ -110,19 +118,11 @@ class Volunteer:
             averager = HivemindAverager(self._peer.dht, self._manifest, block, shapes)
             stack.callback(averager.stop)
             device = pick_device(self._device)
-            refresher = UpstreamRefresher(
-                self._manifest,
-                block,
-                device.device,
-                HivemindBlockClient(self._peer.p2p),
-                self._peer.loop.start,
-                peer_id=self._peer.peer_id,
-            )
-            stack.callback(refresher.stop)
-            trainer = self._make_trainer(block, device, refresher.stack)
+            upstream = self._make_upstream(block, device, stack)
+            trainer = self._make_trainer(block, device, upstream)
             service = LocalBlockService(self._manifest, block)
             service.adopt(trainer.weights(), trainer.round_index)
-            server = HivemindBlockServer(self._peer.p2p, service)
+            server = HivemindBlockServer(self._peer.p2p, self._make_span(service, stack))
             self._peer.loop.run(server.start(), timeout_s=DHT_TIMEOUT_S)
             self._catch_up(trainer, service)
             stack.callback(self._leave)
@@ -139,7 +139,7 @@ class Volunteer:
                 clock=self._clock,
             )
             try:
-                self._train(runner, trainer, refresher, service, server)
+                self._train(runner, trainer, service, server)
             finally:
                 self._record.update(state="leaving")
                 self._save(trainer)
@@ -149,17 +149,18 @@ class Volunteer:
     def _settle(self) -> int:
         """Announce ourselves, wait for others who start now, and choose a block."""
         num_blocks = self._manifest.model.num_blocks
+        choice = self._span or range(num_blocks)
         self._record.update(state="joining")
         self._keeper.renew()
         if self._block is None:
             held = self._state_dir.held_blocks(self._manifest.run_id)
-            if held and held[0] < num_blocks:
+            if held and held[0] in choice:
                 self._block = held[0]
                 self._reporter.line(f"block {self._block}: this node trained it before")
             else:
                 self._stop.event.wait(SETTLE_S)
                 overview = self._keeper.view()
-                self._block = choose_block(overview, self._peer.peer_id)
+                self._block = choose_block(overview, self._peer.peer_id, span=choice)
                 holders = [len(block.holders) for block in overview.blocks]
                 self._reporter.line(
                     f"block {self._block}: the thinnest (holders by block: {holders}, "
@@ -169,6 +170,55 @@ class Volunteer:
         self._record.update(block=self._block)
         self._keeper.renew()
         return self._block
+
+    def _make_upstream(
+        self, block: int, device: DeviceChoice, stack: contextlib.ExitStack
+    ) -> UpstreamStack:
+        """What `cascade` trains on, kept fresh; other objectives copy nothing."""
+        num_copies = block if self._manifest.objective.name == "cascade" else 0
+        upstream = UpstreamStack(self._manifest, num_copies, device.device)
+        self._copy(
+            "upstream",
+            range(num_copies),
+            lambda index, weights, _: upstream.adopt(index, weights),
+            self._manifest.objective.upstream_refresh_rounds,
+            stack,
+        )
+        return upstream
+
+    def _make_span(self, service: LocalBlockService, stack: contextlib.ExitStack) -> BlockService:
+        """Our own block, and copies of the others of the span once they are there."""
+        assert self._block is not None
+        services = {self._block: service}
+
+        def adopt(index: int, weights: Mapping[str, Tensor], round_index: int) -> None:
+            copy = services.get(index) or LocalBlockService(self._manifest, index)
+            copy.adopt(weights, round_index)
+            services[index] = copy
+
+        others = [index for index in self._span or () if index != self._block]
+        self._copy("span", others, adopt, MAX_ROUND_LAG, stack)
+        return SpanService(services)
+
+    def _copy(
+        self,
+        purpose: str,
+        blocks: Collection[int],
+        adopt: Adopt,
+        refresh_rounds: int,
+        stack: contextlib.ExitStack,
+    ) -> None:
+        copies = BlockCopies(
+            self._manifest,
+            blocks,
+            adopt,
+            HivemindBlockClient(self._peer.p2p),
+            self._peer.loop.start,
+            peer_id=self._peer.peer_id,
+            refresh_rounds=refresh_rounds,
+        )
+        stack.callback(copies.stop)
+        self._copies[purpose] = copies
 
     def _make_trainer(
         self, block: int, device: DeviceChoice, upstream: UpstreamStack
@@ -239,7 +289,6 @@ class Volunteer:
         self,
         runner: RoundRunner,
         trainer: BlockTrainer,
-        refresher: UpstreamRefresher,
         service: LocalBlockService,
         server: HivemindBlockServer,
     ) -> None:
@@ -247,7 +296,7 @@ class Volunteer:
         saved_at_s = self._clock.monotonic_s()
         while not self._stop.is_requested:
             self._check_children()
-            self._refresh_upstream(refresher)
+            self._refresh_copies()
             try:
                 result = runner.run_round()
             except TrainingError as exc:
@@ -269,15 +318,16 @@ class Volunteer:
                 return
             self._catch_up_if_behind(trainer, service)
 
-    def _refresh_upstream(self, refresher: UpstreamRefresher) -> None:
+    def _refresh_copies(self) -> None:
         if self._view is None:
             return
-        for index in refresher.between_rounds(self._view):
-            self._reporter.line(f"training on a copy of block {index} from now on")
-        if refresher.problem:
-            self._record.warn("upstream", refresher.problem)
-        else:
-            self._record.clear("upstream")
+        for purpose, copies in self._copies.items():
+            for index in copies.between_rounds(self._view):
+                self._reporter.line(f"{_COPIES[purpose]} a copy of block {index} from now on")
+            if copies.problem:
+                self._record.warn(purpose, copies.problem)
+            else:
+                self._record.clear(purpose)
 
     def _catch_up_if_behind(self, trainer: BlockTrainer, service: LocalBlockService) -> None:
         view = self._view
@@ -376,10 +426,20 @@ class Volunteer:
             loss=snapshot.loss,
             bytes_per_s=snapshot.bytes_per_s,
             partners=snapshot.last_partners,
+            copies=self._served_copies(),
             addresses=self._addresses,
             issued_at_s=issued_at_s,
             expires_at_s=expires_at_s,
         )
+
+    def _served_copies(self) -> list[BlockCopy]:
+        copies = self._copies.get("span")
+        rounds = {} if copies is None else copies.rounds
+        return [
+            BlockCopy(block=index, round_index=round_index)
+            for index, round_index in rounds.items()
+            if round_index is not None
+        ]
 
     def _see(self, overview: SwarmOverview) -> None:
         """A fresh view of the swarm: remember whom we met."""

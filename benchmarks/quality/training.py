@@ -297,7 +297,7 @@ class _Job:
                 weights = {name: parameter.detach() for name, parameter in parameters}
             else:
                 weights = load_weights(self._training.weights_path(self._context.jobs, block, step))
-            self._upstream.adopt(block, weights, step // self._training.steps_per_round)
+            self._upstream.adopt(block, weights)
         self._upstream_step = step
 
     def _keep_weights(self) -> None:

@@ -67,7 +67,7 @@ def sim(
 
 @app.command()
 def swarm(
-    seconds: Annotated[int, typer.Option(min=10, help="Training time of each phase.")] = 150,
+    seconds: Annotated[int, typer.Option(min=10, help="Training time.")] = 300,
     data: DataOption = None,
     out: OutOption = DEFAULT_OUT,
     jobs: JobsOption = DEFAULT_JOBS,

@@ -206,11 +206,10 @@ def render_swarm(report: SwarmReport) -> str:
         )
     parts = [
         "# Replicas in real swarms on one machine",
-        f"Two swarms of three blocks without replicas train beside each other for {report.seconds} s, "
-        f"then one swarm of three blocks with two replicas each: six volunteers share the cores in "
-        f"both phases, so a volunteer has the same time, and the same share of the "
-        f"machine as far as other programs leave it alone, which the CPU seconds show. Nats per "
-        f"byte through the swarm on {report.swarms[0].bytes_scored:,} bytes of the test text, with no "
+        f"Two swarms of three blocks without replicas, and one of three blocks with two replicas "
+        f"each, train beside each other for {report.seconds} s: twelve volunteers share the cores, "
+        f"so each has the same time and the same share of the machine, whatever else runs on it. "
+        f"Nats per byte through the swarm on {report.swarms[0].bytes_scored:,} bytes of the test text, with no "
         f"target in the input. Participation: averages over rounds of all volunteers.",
         table(header, rows),
         set_up_words(report.set_up, "swarm.json"),

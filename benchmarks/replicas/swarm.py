@@ -1,4 +1,4 @@
-"""Real peers in real processes: three blocks without replicas against two replicas of each."""
+"""Real peers in real processes: three blocks without replicas beside two replicas of each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from node.snapshot import NodeSnapshot
 from node.tui.terminal import make_console
 
 NUM_BLOCKS = 3
-ROUND_S = 5
+ROUND_S = 10
 _EVAL_BYTES = 16_384
 _JOIN_TIMEOUT_S = 180.0
 _POLL_S = 0.5
@@ -42,20 +42,29 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class TextSwarm(DemoSwarm):
     """A demo swarm that may train on a file of text."""
 
-    def __init__(self, title: str, folder: Path, manifest: RunManifest, text: Path | None) -> None:
+    def __init__(
+        self,
+        title: str,
+        folder: Path,
+        manifest: RunManifest,
+        text: Path | None,
+        *,
+        num_volunteers: int,
+    ) -> None:
         """Start nothing yet."""
         super().__init__(folder)
         self.title = title
+        self._num_volunteers = num_volunteers
         self.manifest = manifest
         self._text = text
 
-    def start(self, num_volunteers: int) -> None:
+    def start(self) -> None:
         """Start everybody; they train some time later."""
         self.folder.mkdir(parents=True)
         manifest_path = self.folder / "manifest.json"
         manifest_path.write_bytes(self.manifest.canonical_bytes())
         address = self.start_bootstrap(manifest_path)
-        for index in range(num_volunteers):
+        for index in range(self._num_volunteers):
             self.start_volunteer(f"volunteer-{index + 1}", self.manifest.run_id, address)
 
     def start_volunteer(self, name: str, run_id: str, address: str) -> DemoProcess:
@@ -91,7 +100,7 @@ class TextSwarm(DemoSwarm):
 
 
 def run_swarm(seconds: int, data: Path | None, *, out: Path, jobs: Path, command: str) -> int:
-    """Both phases and the report; returns the exit code. No process outlives it.
+    """All three swarms and the report; returns the exit code. No process outlives it.
 
     Raises:
         SwarmError: a volunteer ended early or did not start.
@@ -105,14 +114,18 @@ def run_swarm(seconds: int, data: Path | None, *, out: Path, jobs: Path, command
     root = jobs / f"swarm-{secrets.token_hex(4)}"
     text = None if data is None else data / TRAIN_FILE
 
-    def make(name: str, title: str, seed: int) -> TextSwarm:
-        return TextSwarm(title, root / name, make_manifest(seed, seconds, texts), text)
-
-    pair = [make(f"single-{seed}", f"3 blocks x 1, seed {seed}", seed) for seed in (1, 2)]
-    double = make("double", "3 blocks x 2, seed 1", 1)
+    swarms = [
+        TextSwarm(
+            f"{NUM_BLOCKS} blocks x {replicas}, seed {seed}",
+            root / f"{replicas}-{seed}",
+            make_manifest(seed, seconds, texts),
+            text,
+            num_volunteers=NUM_BLOCKS * replicas,
+        )
+        for replicas, seed in ((2, 1), (1, 1), (1, 2))  # scored in this order
+    ]
     try:
-        results = run_phase(pair, NUM_BLOCKS, seconds, texts, console.print)
-        results += run_phase([double], 2 * NUM_BLOCKS, seconds, texts, console.print)
+        results = train_and_score(swarms, seconds, texts, console.print)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     report = SwarmReport(set_up=make_set_up(texts, command), seconds=seconds, swarms=tuple(results))
@@ -142,9 +155,8 @@ def make_manifest(seed: int, seconds: int, texts: Texts) -> RunManifest:
     )
 
 
-def run_phase(
+def train_and_score(
     swarms: list[TextSwarm],
-    num_volunteers: int,
     seconds: int,
     texts: Texts,
     say: Callable[[str], None],
@@ -153,8 +165,8 @@ def run_phase(
     results = []
     try:
         for swarm in swarms:
-            swarm.start(num_volunteers)
-        say(f"started {' and '.join(swarm.title for swarm in swarms)}")
+            swarm.start()
+        say(f"started {', '.join(swarm.title for swarm in swarms)}")
         _wait(lambda: all(swarm.is_training for swarm in swarms))
         started_s = time.monotonic()
         say(f"all volunteers train; scores in {seconds} s")

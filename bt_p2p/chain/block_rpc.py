@@ -24,6 +24,25 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HandTo:
+    """Where a holder sends what the next block needs, in a forwarded traversal."""
+
+    peer_id: str
+    """Of the next holder."""
+    link_id: bytes
+    """Secret name under which that holder expects it; drawn by the client."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HandedOn:
+    """What one holder gives to the next, without the client between them."""
+
+    link_id: bytes
+    z_NPZ: Tensor | None = None
+    features_NTD: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ForwardRequest:
     """What a holder is asked to compute."""
 
@@ -42,6 +61,17 @@ class ForwardRequest:
     """Ask the holder to keep what it saw, under this secret name; None keeps nothing."""
     past: int = 0
     """Tokens before these that the holder has kept under that name."""
+    takes_from: bytes | None = None
+    """z and features come from the holder before, as `HandedOn` of this link, not with the request."""
+    hands_to: HandTo | None = None
+    """z and features go to the next holder, not into the reply."""
+    is_last: bool = False
+    """z and features go nowhere."""
+
+    @property
+    def is_answered_whole(self) -> bool:
+        """Whether z and features are in the reply."""
+        return self.hands_to is None and not self.is_last
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +118,9 @@ def check_reply_shapes(
     expected = (num_sequences, num_tokens - request.start, VOCAB_SIZE)
     if log_probs != expected:
         raise WireFormatError(f"log-probabilities have shape {log_probs}, expected {expected}")
-    z_expected = None if request.z_NPZ is None else tuple(request.z_NPZ.shape)
+    z_expected = None
+    if request.is_answered_whole and request.z_NPZ is not None:
+        z_expected = tuple(request.z_NPZ.shape)
     if z != z_expected:
         raise WireFormatError(f"z has shape {z}, expected {z_expected}")
     if features is not None and features[:-1] != (num_sequences, num_tokens):
@@ -111,6 +143,23 @@ def check_reply_values(
             raise WireFormatError(f"{name} {'is' if name == 'z' else 'are'} not finite")
     if float(log_probs_NPV.logsumexp(dim=-1).abs().max()) > _LOG_SUM_TOLERANCE:
         raise WireFormatError("log-probabilities do not sum to one")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Readiness:
+    """How soon a holder would answer, as it says itself."""
+
+    round_index: int
+    """Rounds of training behind the weights that would answer."""
+    num_waiting: int
+    """Requests that are waiting or being computed."""
+    compute_ms: float
+    """What a request took to compute lately."""
+
+    @property
+    def wait_s(self) -> float:
+        """Expected time until a new request is computed."""
+        return (1 + self.num_waiting) * self.compute_ms / 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,6 +187,12 @@ class BlockClient(Protocol):
             WireFormatError: the answer is malformed, of another shape, or not finite.
         """
 
+    async def ready(self, peer_id: str, *, run_id: str, block: int, timeout_s: float) -> Readiness:
+        """Ask whether a holder is there, and how busy; errors as in `forward`."""
+
+    async def hand_on(self, peer_id: str, handed: HandedOn, *, timeout_s: float) -> None:
+        """Give another holder what its block needs; errors as in `forward`."""
+
     async def fetch_weights(
         self,
         peer_id: str,
@@ -159,3 +214,6 @@ class BlockService(Protocol):
 
     async def weights(self, run_id: str, block: int) -> WeightsReply:
         """The served weights; raises as `forward`."""
+
+    def readiness(self, run_id: str, block: int) -> Readiness:
+        """How busy it is; raises as `forward`."""

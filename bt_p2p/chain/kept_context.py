@@ -35,9 +35,13 @@ class KeptContext:
         """Nobody has seen anything."""
         self._seen: dict[int, _Seen] = {}
 
-    def shortened(self, peer_id: str, request: ForwardRequest) -> ForwardRequest:
-        """The request without the tokens that this peer has kept."""
-        past = self._num_kept(peer_id, request)
+    def shortened(
+        self, peer_id: str, request: ForwardRequest, *, at_most: int | None = None
+    ) -> ForwardRequest:
+        """The request without the tokens, or the first `at_most` of them, that this peer has kept."""
+        past = self.num_kept(peer_id, request)
+        if at_most is not None:
+            past = min(past, at_most)
         cache_id = (
             self._seen[request.block].cache_id if past else secrets.token_bytes(CACHE_ID_SIZE_BYTES)
         )
@@ -81,8 +85,8 @@ class KeptContext:
         """The holder of a block has lost its cache."""
         self._seen.pop(block, None)
 
-    def _num_kept(self, peer_id: str, request: ForwardRequest) -> int:
-        """Tokens in front that the peer has seen; those that are to be read are sent anyhow."""
+    def num_kept(self, peer_id: str, request: ForwardRequest) -> int:
+        """Tokens in front that the peer has kept; those that are to be read are sent anyhow."""
         seen = self._seen.get(request.block)
         if seen is None or seen.peer_id != peer_id or len(seen.tokens_NT) != len(request.tokens_NT):
             return 0

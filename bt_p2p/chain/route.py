@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from bt_p2p.errors import ConfigError, NoRouteError
 from bt_p2p.protocol.address import parse_peer_address
 from bt_p2p.protocol.lease import Lease
 from bt_p2p.protocol.limits import MAX_ROUND_LAG
-from bt_p2p.protocol.overview import SwarmOverview
+from bt_p2p.protocol.overview import BlockOverview, SwarmOverview
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,31 +46,35 @@ def plan_route(
 ) -> Route:
     """Order the holders of every block: fresh weights first, then the quickest.
 
-    A holder more than `MAX_ROUND_LAG` rounds behind its block's newest comes after all others.
+    Peers that serve a copy count as holders, at the round of the copy. One more than `MAX_ROUND_LAG`
+    rounds behind its block's newest comes after all others.
 
     Args:
         overview: the swarm.
-        latency_s: seconds the last request to a peer took; peers never asked count as quick, so
-            that they get their chance.
+        latency_s: seconds that a request to a peer takes, measured or expected; infinite for those
+            that do not answer, and for those not in it.
         avoid: peers that failed just now.
 
     Raises:
         NoRouteError: some block has no holder; names the blocks and what would serve them.
     """
 
-    def rank(lease: Lease, newest: int) -> tuple[bool, float, int, str]:
-        is_stale = newest - lease.round_index > MAX_ROUND_LAG
-        return (is_stale, latency_s.get(lease.peer_id, 0.0), -lease.round_index, lease.peer_id)
-
-    holders = []
-    for block in overview.blocks:
-        usable = [
-            lease
-            for lease in block.holders
-            if lease.state == "training" and lease.peer_id not in avoid
+    def ranked(block: BlockOverview) -> tuple[Lease, ...]:
+        serving = [
+            (round_index, lease)
+            for lease in (*block.holders, *block.copiers)
+            if (round_index := lease.round_of(block.index)) is not None
+            and lease.peer_id not in avoid
         ]
-        newest = max((lease.round_index for lease in usable), default=0)
-        holders.append(tuple(sorted(usable, key=lambda lease: rank(lease, newest))))
+        newest = max((round_index for round_index, _ in serving), default=0)
+
+        def rank(pair: tuple[int, Lease]) -> tuple[bool, float, int, str]:
+            lag, peer_id = newest - pair[0], pair[1].peer_id
+            return (lag > MAX_ROUND_LAG, latency_s.get(peer_id, math.inf), lag, peer_id)
+
+        return tuple(lease for _, lease in sorted(serving, key=rank))
+
+    holders = [ranked(block) for block in overview.blocks]
     missing = [index for index, of_block in enumerate(holders) if not of_block]
     if missing:
         raise NoRouteError(missing_blocks_message(overview, missing), missing_blocks=missing)

@@ -11,7 +11,13 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from bt_p2p.chain.block_rpc import ForwardReply, ForwardRequest, WeightsReply, check_handed_on
+from bt_p2p.chain.block_rpc import (
+    ForwardReply,
+    ForwardRequest,
+    Readiness,
+    WeightsReply,
+    check_handed_on,
+)
 from bt_p2p.chain.cache_store import CacheStore
 from bt_p2p.errors import WireFormatError
 from bt_p2p.model.block import Block, BlockOutput
@@ -25,6 +31,9 @@ from bt_p2p.protocol.limits import (
     MAX_REQUEST_SEQUENCES,
 )
 from bt_p2p.protocol.manifest import MASK_TOKEN, RunManifest
+
+_SMOOTHING = 0.2
+"""Weight of the last request in the mean of what requests take to compute."""
 
 
 class LocalBlockService:
@@ -47,6 +56,8 @@ class LocalBlockService:
         self._caches = CacheStore(manifest.model, max_size_bytes=MAX_CACHES_SIZE_BYTES)
         self._round_index = -1
         self._encoded: bytes | None = None
+        self._num_waiting = 0
+        self._compute_ms = 0.0
         self.num_requests = 0
 
     def adopt(self, weights: Mapping[str, Tensor], round_index: int) -> None:
@@ -70,9 +81,23 @@ class LocalBlockService:
         """Compute on a worker thread; the loop goes on."""
         self._check_run(request.run_id, request.block)
         check_forward_request(request, self._manifest)
-        reply = await asyncio.to_thread(self._forward, request)
+        self._num_waiting += 1
+        try:
+            reply = await asyncio.to_thread(self._forward, request)
+        finally:
+            self._num_waiting -= 1
         self.num_requests += 1
+        self._compute_ms += _SMOOTHING * (reply.compute_ms - self._compute_ms)
         return reply
+
+    def readiness(self, run_id: str, block: int) -> Readiness:
+        """How soon a request would be answered."""
+        self._check_run(run_id, block)
+        return Readiness(
+            round_index=self._round_index,
+            num_waiting=self._num_waiting,
+            compute_ms=self._compute_ms,
+        )
 
     async def weights(self, run_id: str, block: int) -> WeightsReply:
         """The served weights as safetensors bytes."""
@@ -173,5 +198,9 @@ def check_forward_request(request: ForwardRequest, manifest: RunManifest) -> Non
     features_shape = (num_sequences, num_tokens, manifest.model.d_model)
     check_handed_on("z", request.z_NPZ, z_shape)
     check_handed_on("features", request.features_NTD, features_shape)
+    if request.takes_from is not None:
+        needed = request.features_NTD if manifest.objective.name == "cascade" else request.z_NPZ
+        if needed is None:
+            raise WireFormatError("the holder before handed on nothing that this block can use")
     if request.features_NTD is not None and manifest.objective.name != "cascade":
         raise WireFormatError(f"objective {manifest.objective.name} takes no features")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from bt_p2p.chain.block_rpc import BlockClient, ForwardReply, ForwardRequest
+from bt_p2p.chain.block_rpc import BlockClient, ForwardReply, ForwardRequest, HandTo
 from bt_p2p.chain.kept_context import KeptContext
 from bt_p2p.chain.route import Route, plan_route
 from bt_p2p.errors import (
@@ -17,20 +20,31 @@ from bt_p2p.errors import (
     NoRouteError,
     PeerError,
     PeerLostCacheError,
+    PeerTimeoutError,
+    PeerUnreachableError,
     ProtocolError,
     WireFormatError,
 )
 from bt_p2p.objective.base import TraversalMode
 from bt_p2p.objective.compose import compose
 from bt_p2p.objective.registry import make_objective
-from bt_p2p.protocol.limits import READ_TIMEOUT_S
+from bt_p2p.protocol.limits import LINK_ID_SIZE_BYTES, READ_TIMEOUT_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview
+
+logger = logging.getLogger(__name__)
 
 FIRST_PATIENCE_S = 2.0
 """A holder never asked before gets so long before another one is asked as well."""
 MIN_PATIENCE_S = 0.3
 """The same for one that used to be quick; else four times what it took last."""
+
+PROBE_TIMEOUT_S = 1.5
+"""A holder that does not say in this time whether it is there is asked last."""
+MAX_PROBES = 4
+"""Holders of one block that are measured before the first is asked."""
+MAX_FORWARD_FAILURES = 3
+"""After so many in a row the client carries what blocks need itself, to the end of the session."""
 
 LookUp = Callable[[], SwarmOverview]
 """Reads the swarm anew; may block for the directory's deadline."""
@@ -58,11 +72,16 @@ class Traversal:
     hops: tuple[Hop, ...]
     failed_peers: tuple[str, ...]
     """Peers that were asked in vain, as "peer: reason"."""
+    is_forwarded: bool
+    """Whether holders handed on to each other, so that it took blocks + 1 one-way trips."""
 
     @property
     def log_probs_NPV(self) -> Tensor:  # noqa: N802 - carries its shape
         """The model's distribution: the blocks' log-probabilities composed."""
         return compose(self.per_block_log_probs)
+
+
+Answer = tuple[ForwardReply, Hop]
 
 
 class ChainSession:
@@ -79,9 +98,12 @@ class ChainSession:
         self._client = client
         self._look_up = look_up
         self._latency_s: dict[str, float] = {}
+        self._probed_s: dict[str, float] = {}
         self._failed: dict[str, str] = {}
         self._route: Route | None = None
         self._kept = KeptContext()
+        self._num_forward_failures = 0
+        self._forward_wait_s: float | None = None
         self.num_traversals = 0
 
     async def traverse(
@@ -118,37 +140,188 @@ class ChainSession:
             z_NPZ=z_NPZ,
         )
         num_blocks = self.manifest.model.num_blocks
+        requests = [
+            replace(request, block=block, is_last=block == num_blocks - 1)
+            for block in range(num_blocks)
+        ]
+        is_forwarded = False
         if self.objective.is_sequential(mode):
-            answers = []
-            for block in range(num_blocks):
-                answer = await self._ask_block(replace(request, block=block), is_kept=is_kept)
-                request = replace(
-                    request, z_NPZ=answer[0].z_NPZ, features_NTD=answer[0].features_NTD
-                )
-                answers.append(answer)
+            forwarded = await self._forwarded_if_possible(requests, is_kept=is_kept)
+            is_forwarded = forwarded is not None
+            answers = forwarded or await self._carried(requests, is_kept=is_kept)
         else:
             answers = await asyncio.gather(
-                *(
-                    self._ask_block(replace(request, block=block), is_kept=is_kept)
-                    for block in range(num_blocks)
-                )
+                *(self._ask_block(request, is_kept=is_kept) for request in requests)
             )
         self.num_traversals += 1
         return Traversal(
             per_block_log_probs=tuple(reply.log_probs_NPV for reply, _ in answers),
             hops=tuple(hop for _, hop in answers),
             failed_peers=tuple(f"…{peer[-6:]}: {why}" for peer, why in self._failed.items()),
+            is_forwarded=is_forwarded,
         )
 
     async def _plan(self) -> Route:
         if self._route is None:
             overview = await asyncio.to_thread(self._look_up)
-            self._route = plan_route(overview, latency_s=self._latency_s, avoid=self._failed)
+            route = plan_route(overview, latency_s=self._known_s, avoid=self._failed)
+            await self._probe(route)
+            self._route = plan_route(overview, latency_s=self._known_s, avoid=self._failed)
         return self._route
 
-    async def _ask_block(
-        self, request: ForwardRequest, *, is_kept: bool
-    ) -> tuple[ForwardReply, Hop]:
+    @property
+    def _known_s(self) -> Mapping[str, float]:
+        """What is expected of peers: as they answered, else as they were measured."""
+        return self._probed_s | self._latency_s
+
+    async def _probe(self, route: Route) -> None:
+        """Measure peers never asked, where there is a choice; those that do not answer come last."""
+        blocks: dict[str, int] = {}
+        for block, holders in enumerate(route.holders):
+            if len(holders) > 1:
+                for lease in holders[:MAX_PROBES]:
+                    if lease.peer_id not in self._known_s:
+                        blocks.setdefault(lease.peer_id, block)
+
+        async def measure(peer_id: str, block: int) -> float:
+            started_s = time.perf_counter()
+            try:
+                readiness = await self._client.ready(
+                    peer_id, run_id=self.manifest.run_id, block=block, timeout_s=PROBE_TIMEOUT_S
+                )
+            except (PeerError, ProtocolError) as exc:
+                logger.info("not counted on: %s", exc)
+                return math.inf
+            return time.perf_counter() - started_s + readiness.wait_s
+
+        measured = await asyncio.gather(*(measure(*each) for each in blocks.items()))
+        self._probed_s |= dict(zip(blocks, measured, strict=True))
+
+    async def _forwarded_if_possible(
+        self, requests: Sequence[ForwardRequest], *, is_kept: bool
+    ) -> list[Answer] | None:
+        if len(requests) < 2 or self._num_forward_failures >= MAX_FORWARD_FAILURES:
+            return None
+        answers = await self._forwarded(requests, is_kept=is_kept)
+        if answers is None:
+            self._num_forward_failures += 1
+            self._kept = KeptContext()  # holders know more than we can repeat to others
+        else:
+            self._num_forward_failures = 0
+        return answers
+
+    async def _carried(self, requests: Sequence[ForwardRequest], *, is_kept: bool) -> list[Answer]:
+        """One block after another; what each needs passes through the client."""
+        answers: list[Answer] = []
+        for request in requests:
+            if answers:
+                before, _ = answers[-1]
+                request = replace(request, z_NPZ=before.z_NPZ, features_NTD=before.features_NTD)
+            answers.append(await self._ask_block(request, is_kept=is_kept))
+        return answers
+
+    async def _forwarded(
+        self, requests: Sequence[ForwardRequest], *, is_kept: bool
+    ) -> list[Answer] | None:
+        """One traversal in which holders hand on to each other; None when it fails."""
+        route = await self._plan()
+        peer_ids = [holders[0].peer_id for holders in route.holders]
+        for _ in range(2):
+            sent = self._linked(requests, peer_ids, is_kept=is_kept)
+            try:
+                answers = await self._gather_in_order(sent, peer_ids)
+            except PeerLostCacheError:
+                self._kept = KeptContext()  # everything again, to everybody
+                continue
+            except (PeerError, ProtocolError) as exc:
+                logger.info("a forwarded traversal failed: %s", exc)
+                return None
+            if is_kept:
+                for peer_id, whole, part, (reply, _) in zip(
+                    peer_ids, requests, sent, answers, strict=True
+                ):
+                    self._kept.completed(peer_id, whole, part, reply)
+            return answers
+        return None
+
+    def _linked(
+        self, requests: Sequence[ForwardRequest], peer_ids: Sequence[str], *, is_kept: bool
+    ) -> list[ForwardRequest]:
+        """The requests of a forwarded traversal.
+
+        All holders begin at the same token, since each needs the features of all tokens it is sent.
+        """
+        pairs = list(zip(peer_ids, requests, strict=True))
+        if is_kept:
+            past = min(self._kept.num_kept(peer_id, request) for peer_id, request in pairs)
+            requests = [
+                self._kept.shortened(peer_id, request, at_most=past) for peer_id, request in pairs
+            ]
+        links = [secrets.token_bytes(LINK_ID_SIZE_BYTES) for _ in requests[1:]]
+        linked = [replace(requests[0], hands_to=HandTo(peer_id=peer_ids[1], link_id=links[0]))]
+        for index, request in enumerate(requests[1:], start=1):
+            hands_to = None
+            if index < len(links):
+                hands_to = HandTo(peer_id=peer_ids[index + 1], link_id=links[index])
+            linked.append(
+                replace(request, z_NPZ=None, takes_from=links[index - 1], hands_to=hands_to)
+            )
+        return linked
+
+    async def _gather_in_order(
+        self, sent: Sequence[ForwardRequest], peer_ids: Sequence[str]
+    ) -> list[Answer]:
+        """Ask all holders at once; they answer one after another.
+
+        Raises:
+            PeerError: a holder failed, or keeps the others waiting while another could be asked.
+            ProtocolError: an answer is malformed.
+        """
+        tasks = [
+            asyncio.create_task(self._ask_once(peer_id, request))
+            for peer_id, request in zip(peer_ids, sent, strict=True)
+        ]
+        longest_s = 0.0
+        try:
+            while True:
+                started_s = time.perf_counter()
+                index = next((i for i, task in enumerate(tasks) if not task.done()), None)
+                if index is None:
+                    break
+                patience_s = self._forward_patience_s(sent[index].block)
+                pending = {task for task in tasks if not task.done()}
+                done, _ = await asyncio.wait(
+                    pending, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                longest_s = max(longest_s, time.perf_counter() - started_s)
+                for peer_id, task in zip(peer_ids, tasks, strict=True):
+                    error = task.exception() if task in done else None
+                    if isinstance(error, PeerUnreachableError | ProtocolError):
+                        self._give_up(peer_id, str(error))
+                    if error is not None:  # a refusal may be the fault of the holder before
+                        raise error
+                if not done:
+                    late_id = peer_ids[index]
+                    if self._route is not None:
+                        self._route = self._route.demoted(late_id)
+                    raise PeerTimeoutError(
+                        f"peer …{late_id[-6:]} keeps the others waiting", peer_id=late_id
+                    )
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self._forward_wait_s = longest_s
+        return [task.result() for task in tasks]
+
+    def _forward_patience_s(self, block: int) -> float | None:
+        """How long to wait for the next answer of a forwarded traversal; None if nobody else is there."""
+        if self._route is None or len(self._route.holders[block]) < 2:
+            return None
+        usual_s = self._forward_wait_s
+        return FIRST_PATIENCE_S if usual_s is None else max(MIN_PATIENCE_S, 4 * usual_s)
+
+    async def _ask_block(self, request: ForwardRequest, *, is_kept: bool) -> Answer:
         """Ask holders of one block until one answers, looking for new ones once."""
         has_looked_again = False
         while True:
@@ -175,14 +348,14 @@ class ChainSession:
 
     async def _ask_in_turn(
         self, candidates: Sequence[str], request: ForwardRequest, *, is_kept: bool
-    ) -> tuple[ForwardReply, Hop] | None:
+    ) -> Answer | None:
         """The first answer, or None if all failed.
 
         The next holder is asked when one fails, and also, beside it, when one takes much longer than
         it used to: it may be frozen or cut off.
         """
         waiting = list(candidates)
-        running: dict[asyncio.Task[tuple[ForwardReply, Hop]], str] = {}
+        running: dict[asyncio.Task[Answer], str] = {}
         try:
             while waiting or running:
                 patience_s = None
@@ -202,37 +375,43 @@ class ChainSession:
                     try:
                         return task.result()
                     except (PeerError, ProtocolError) as exc:
-                        self._failed[failed_id] = str(exc)
-                        if self._route is not None:  # later traversals do not wait for it again
-                            self._route = self._route.without(failed_id)
+                        self._give_up(failed_id, str(exc))
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         return None
 
+    def _give_up(self, peer_id: str, reason: str) -> None:
+        """Leave a peer out; later traversals do not wait for it again."""
+        self._failed[peer_id] = reason
+        if self._route is not None:
+            self._route = self._route.without(peer_id)
+
     def _patience_s(self, peer_id: str) -> float:
         """How long one holder is asked alone while there are others."""
         usual_s = self._latency_s.get(peer_id)
         return FIRST_PATIENCE_S if usual_s is None else max(MIN_PATIENCE_S, 4 * usual_s)
 
-    async def _ask_peer(
-        self, peer_id: str, request: ForwardRequest, *, is_kept: bool
-    ) -> tuple[ForwardReply, Hop]:
+    async def _ask_peer(self, peer_id: str, request: ForwardRequest, *, is_kept: bool) -> Answer:
         """One block by one peer, which is told only what it has not seen."""
-        started_s = time.perf_counter()
         sent = self._kept.shortened(peer_id, request) if is_kept else request
         try:
-            reply = await self._client.forward(peer_id, sent, timeout_s=READ_TIMEOUT_S)
+            reply, hop = await self._ask_once(peer_id, sent)
         except PeerLostCacheError:
             self._kept.forget(request.block)
             sent = self._kept.shortened(peer_id, request)
-            reply = await self._client.forward(peer_id, sent, timeout_s=READ_TIMEOUT_S)
-        self._check_features(reply, sent)
+            reply, hop = await self._ask_once(peer_id, sent)
+        self._latency_s[peer_id] = hop.total_ms / 1000
         if is_kept:
             reply = self._kept.completed(peer_id, request, sent, reply)
+        return reply, hop
+
+    async def _ask_once(self, peer_id: str, request: ForwardRequest) -> Answer:
+        started_s = time.perf_counter()
+        reply = await self._client.forward(peer_id, request, timeout_s=READ_TIMEOUT_S)
+        self._check_features(reply, request)
         elapsed_s = time.perf_counter() - started_s
-        self._latency_s[peer_id] = elapsed_s
         hop = Hop(
             block=request.block,
             peer_id=peer_id,
@@ -245,7 +424,7 @@ class ChainSession:
     def _check_features(self, reply: ForwardReply, request: ForwardRequest) -> None:
         """The next block gets features of our model's width, or nothing."""
         expected = None
-        if self.manifest.objective.name == "cascade":
+        if self.manifest.objective.name == "cascade" and request.is_answered_whole:
             expected = (*request.tokens_NT.shape, self.manifest.model.d_model)
         found = None if reply.features_NTD is None else tuple(reply.features_NTD.shape)
         if found != expected:

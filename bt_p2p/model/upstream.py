@@ -12,20 +12,15 @@ from bt_p2p.protocol.manifest import RunManifest
 
 
 class UpstreamStack:
-    """Blocks 0..n-1 without gradients and optimizer; those not adopted yet count as missing.
-
-    Attributes:
-        rounds: for each block the round its copy has been through; None while it is missing.
-    """
+    """Blocks 0..n-1 without gradients and optimizer; those not adopted yet count as missing."""
 
     def __init__(self, manifest: RunManifest, num_blocks: int, device: torch.device) -> None:
         """Everything is missing at first, and takes no memory."""
         self._manifest = manifest
         self._device = device
         self._blocks: list[Block | None] = [None] * num_blocks
-        self.rounds: list[int | None] = [None] * num_blocks
 
-    def adopt(self, block_index: int, weights: Mapping[str, Tensor], round_index: int) -> None:
+    def adopt(self, block_index: int, weights: Mapping[str, Tensor]) -> None:
         """Replace the copy of one block.
 
         Raises:
@@ -37,7 +32,6 @@ class UpstreamStack:
             block = block.to(self._device).eval().requires_grad_(False)
         block.load_weights(weights)
         self._blocks[block_index] = block
-        self.rounds[block_index] = round_index
 
     def features(self, tokens_BT: Tensor) -> Tensor | None:
         """Features of the last block of the stack; see `objective.base.Upstream`.

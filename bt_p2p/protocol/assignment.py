@@ -7,27 +7,61 @@ each on the block with the fewest holders. So simultaneous starters spread witho
 from __future__ import annotations
 
 from bt_p2p.errors import ConfigError
+from bt_p2p.protocol.limits import MAX_SPAN_BLOCKS
 from bt_p2p.protocol.overview import SwarmOverview
 
 
-def choose_block(overview: SwarmOverview, peer_id: str) -> int:
-    """The block for a peer that leaves the choice to the swarm.
+def choose_block(overview: SwarmOverview, peer_id: str, *, span: range | None = None) -> int:
+    """The block for a peer that leaves the choice to the swarm, or to a span of it.
 
     Args:
         overview: the swarm, with the peers that are joining right now.
         peer_id: the peer that asks; it counts as joining even if its lease is not visible yet, and
             its own older lease on a block does not count.
+        span: the blocks this peer chooses from; None is all of them.
     """
     num_holders = [
         sum(lease.peer_id != peer_id for lease in block.holders) for block in overview.blocks
     ]
     joining = sorted({peer_id, *(lease.peer_id for lease in overview.joining)})
     for joiner in joining:
-        thinnest = min(range(len(num_holders)), key=lambda index: (num_holders[index], index))
+        choice = span if span is not None and joiner == peer_id else range(len(num_holders))
+        thinnest = min(choice, key=lambda index: (num_holders[index], index))
         if joiner == peer_id:
             return thinnest
         num_holders[thinnest] += 1
     raise AssertionError("the peer itself is always among the joining")
+
+
+def parse_span(text: str) -> range:
+    """Blocks as people write them: "0:2" is blocks 0 and 1.
+
+    Raises:
+        ConfigError: it is not two numbers with a colon between, or not 1 to `MAX_SPAN_BLOCKS` blocks.
+    """
+    first, colon, end = text.partition(":")
+    if not (colon and first.isdecimal() and end.isdecimal()):
+        raise ConfigError(f"span {text!r} is not FIRST:END; write 0:2 for blocks 0 and 1")
+    span = range(int(first), int(end))
+    if not 1 <= len(span) <= MAX_SPAN_BLOCKS:
+        raise ConfigError(f"span {text} has {len(span)} blocks, allowed are 1 to {MAX_SPAN_BLOCKS}")
+    return span
+
+
+def check_span(span: range, block: int | None, num_blocks: int) -> None:
+    """Refuse a span that the run does not have, or that leaves out the block to train.
+
+    Raises:
+        ConfigError: names the valid range.
+    """
+    if span.stop > num_blocks:
+        raise ConfigError(
+            f"span {span.start}:{span.stop} ends behind this run's blocks: choose from 0:{num_blocks}"
+        )
+    if block is not None and block not in span:
+        raise ConfigError(
+            f"block {block} is not in span {span.start}:{span.stop}; choose one of the span"
+        )
 
 
 def check_block(block: int, num_blocks: int) -> None:

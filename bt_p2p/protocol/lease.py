@@ -20,6 +20,7 @@ from bt_p2p.protocol.limits import (
     MAX_CLOCK_SKEW_S,
     MAX_LEASE_TTL_S,
     MAX_RECORD_SIZE_BYTES,
+    MAX_SPAN_BLOCKS,
     PROTOCOL_VERSION,
 )
 from bt_p2p.protocol.manifest import first_problem
@@ -27,6 +28,16 @@ from bt_p2p.protocol.manifest import first_problem
 _DOMAIN = b"bt-p2p lease\0"
 
 LeaseState = Literal["joining", "training", "leaving"]
+
+
+class BlockCopy(BaseModel):
+    """A block that a peer does not train, but serves from a copy of another's weights."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    block: Annotated[int, Field(ge=0, lt=256)]
+    round_index: Annotated[int, Field(ge=0, lt=2**40)]
+    """Rounds of training behind the copy."""
 
 
 class Lease(BaseModel):
@@ -52,6 +63,8 @@ class Lease(BaseModel):
     """Training speed in bytes of text."""
     partners: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Other replicas in the average of this peer's last round; 0 if it had none."""
+    copies: Annotated[list[BlockCopy], Field(max_length=MAX_SPAN_BLOCKS - 1)] = []
+    """The other blocks of the span that this peer serves."""
     addresses: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=4)] = []
     """Multiaddrs under which this peer can be dialled, best first."""
     issued_at_s: Annotated[float, Field(ge=0, le=1e11)]
@@ -65,6 +78,12 @@ class Lease(BaseModel):
         if self.block is None:
             return joining_key(self.run_id)
         return block_key(self.run_id, self.block)
+
+    def round_of(self, block: int) -> int | None:
+        """Rounds behind the weights of a block that this peer serves; None if it does not."""
+        if self.block == block:
+            return self.round_index if self.state == "training" else None
+        return next((copy.round_index for copy in self.copies if copy.block == block), None)
 
     def age_s(self, now_s: float) -> float:
         """Seconds since it was signed; never negative."""

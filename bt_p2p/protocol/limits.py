@@ -20,8 +20,16 @@ MAX_REQUEST_SEQUENCES = 64
 """Sequences in one forward request from a stranger."""
 MAX_CACHES_SIZE_BYTES = 256 * 1024**2
 """Keys and values that one holder keeps for its clients; the oldest go first."""
+MAX_UNCLAIMED_SIZE_BYTES = 64 * 1024**2
+"""z and features that holders have handed on before the client asked for what follows."""
+UNCLAIMED_TTL_S = 10.0
+"""They are dropped after this time."""
+LINK_ID_SIZE_BYTES = 16
+"""A client's secret name of one hop of a forwarded traversal."""
 CACHE_ID_SIZE_BYTES = 16
 """A client's secret name of its cache at a holder."""
+MAX_SPAN_BLOCKS = 16
+"""Neighbouring blocks that one peer serves."""
 MAX_CONCURRENT_STREAMS = 64
 """Streams one holder serves at once; more are refused, not queued."""
 

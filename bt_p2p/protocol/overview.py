@@ -14,7 +14,9 @@ class BlockOverview:
 
     index: int
     holders: tuple[Lease, ...]
-    """Live leases, newest round first."""
+    """Live leases of peers that train it, newest round first."""
+    copiers: tuple[Lease, ...] = ()
+    """Live leases of peers that train another block and serve a copy of this one."""
 
     @property
     def round_index(self) -> int | None:
@@ -62,6 +64,11 @@ def make_overview(manifest: RunManifest, view: LeaseView, *, now_s: float) -> Sw
             index=index,
             holders=tuple(
                 sorted(view.of_block(index), key=lambda lease: (-lease.round_index, lease.peer_id))
+            ),
+            copiers=tuple(
+                lease
+                for lease in view.leases
+                if lease.block != index and lease.round_of(index) is not None
             ),
         )
         for index in range(manifest.model.num_blocks)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from torch import Tensor
 from bt_p2p.chain.block_rpc import (
     ForwardReply,
     ForwardRequest,
+    HandedOn,
+    HandTo,
+    Readiness,
     check_reply_shapes,
     check_reply_values,
 )
@@ -24,6 +28,8 @@ from bt_p2p.protocol.limits import MAX_REQUEST_SEQUENCES
 from bt_p2p.swarm.streams import Frame
 
 _MAX_DIM = 1 << 20
+_MAX_COMPUTE_MS = 1e7
+_MAX_PEER_ID_CHARS = 128
 
 
 def encode_request(request: ForwardRequest) -> Frame:
@@ -39,6 +45,9 @@ def encode_request(request: ForwardRequest) -> Frame:
         "features": _shape_or_none(request.features_NTD),
         "cache": request.cache_id,
         "past": request.past,
+        "from": request.takes_from,
+        "to": None if request.hands_to is None else list(astuple(request.hands_to)),
+        "last": request.is_last,
     }
     body = request.tokens_NT.to(torch.int32).numpy().astype("<u2").tobytes()
     body += _float_bytes(request.z_NPZ) + _float_bytes(request.features_NTD)
@@ -66,9 +75,6 @@ def decode_request(frame: Frame) -> ForwardRequest:
         raise WireFormatError(f"mode {mode!r:.40} is not read or advance")
     if not isinstance(run_id, str):
         raise WireFormatError("run is not text")
-    cache_id = header.get("cache")
-    if cache_id is not None and not isinstance(cache_id, bytes):
-        raise WireFormatError("the name of a cache is bytes")
     tokens = np.frombuffer(frame.body, dtype="<u2", count=num_token_bytes // 2)
     return ForwardRequest(
         run_id=run_id,
@@ -78,9 +84,64 @@ def decode_request(frame: Frame) -> ForwardRequest:
         start=_int(header, "start"),
         z_NPZ=z_NPZ,
         features_NTD=features_NTD,
-        cache_id=cache_id,
+        cache_id=_optional_bytes(header, "cache"),
         past=_int(header, "past"),
+        takes_from=_optional_bytes(header, "from"),
+        hands_to=_hand_to(header.get("to")),
+        is_last=header.get("last") is True,
     )
+
+
+def encode_readiness(readiness: Readiness) -> Frame:
+    """The frame that says how busy a holder is."""
+    return Frame(
+        header={
+            "ok": True,
+            "round": readiness.round_index,
+            "waiting": readiness.num_waiting,
+            "compute_ms": readiness.compute_ms,
+        }
+    )
+
+
+def decode_readiness(frame: Frame) -> Readiness:
+    """Read a holder's word on itself.
+
+    Raises:
+        WireFormatError: a field is missing, of the wrong kind or out of range.
+    """
+    compute_ms = frame.header.get("compute_ms")
+    if not isinstance(compute_ms, int | float) or not 0 <= compute_ms < _MAX_COMPUTE_MS:
+        raise WireFormatError(f"compute_ms is {compute_ms!r:.40}, not a number in range")
+    return Readiness(
+        round_index=_int(frame.header, "round"),
+        num_waiting=_int(frame.header, "waiting"),
+        compute_ms=float(compute_ms),
+    )
+
+
+def encode_handed_on(handed: HandedOn) -> Frame:
+    """The frame that brings the next holder its input."""
+    header = {
+        "op": "hand_on",
+        "link": handed.link_id,
+        "z": _shape_or_none(handed.z_NPZ),
+        "features": _shape_or_none(handed.features_NTD),
+    }
+    return Frame(header=header, body=_float_bytes(handed.z_NPZ) + _float_bytes(handed.features_NTD))
+
+
+def decode_handed_on(frame: Frame) -> HandedOn:
+    """Read what another holder hands on; the service checks shapes and values before use.
+
+    Raises:
+        WireFormatError: a field is missing or of the wrong kind, or sizes do not fit.
+    """
+    link_id = _optional_bytes(frame.header, "link")
+    if link_id is None:
+        raise WireFormatError("a link has no name")
+    z_NPZ, features_NTD = _read_floats(frame, ("z", "features"), 0)
+    return HandedOn(link_id=link_id, z_NPZ=z_NPZ, features_NTD=features_NTD)
 
 
 def encode_reply(reply: ForwardReply) -> Frame:
@@ -166,6 +227,22 @@ def _optional_shape(value: Any) -> tuple[int, ...] | None:
 
 def _shape_or_none(tensor: Tensor | None) -> list[int] | None:
     return None if tensor is None else list(tensor.shape)
+
+
+def _optional_bytes(header: dict[str, Any], key: str) -> bytes | None:
+    value = header.get(key)
+    if value is not None and not isinstance(value, bytes):
+        raise WireFormatError(f"{key} is {value!r:.40}, not bytes")
+    return value
+
+
+def _hand_to(value: Any) -> HandTo | None:
+    match value:
+        case None:
+            return None
+        case [str(peer_id), bytes(link_id)] if len(peer_id) <= _MAX_PEER_ID_CHARS:
+            return HandTo(peer_id=peer_id, link_id=link_id)
+    raise WireFormatError(f"to is {value!r:.60}, not a peer id and the name of a link")
 
 
 def _int(header: dict[str, Any], key: str) -> int:

@@ -16,9 +16,12 @@ from bt_p2p.chain.block_rpc import (
     BlockService,
     ForwardReply,
     ForwardRequest,
+    HandedOn,
     Progress,
+    Readiness,
     WeightsReply,
 )
+from bt_p2p.chain.forwarding import Forwarder
 from bt_p2p.errors import (
     BtError,
     CacheLostError,
@@ -36,8 +39,12 @@ from bt_p2p.protocol.limits import (
     READ_TIMEOUT_S,
 )
 from bt_p2p.swarm.block_messages import (
+    decode_handed_on,
+    decode_readiness,
     decode_reply,
     decode_request,
+    encode_handed_on,
+    encode_readiness,
     encode_reply,
     encode_request,
 )
@@ -62,6 +69,7 @@ class HivemindBlockServer:
         """Wrap; nothing is served before `start`."""
         self._p2p = p2p
         self._service = service
+        self._forwarder = Forwarder(service, HivemindBlockClient(p2p))
         self._num_streams = 0
         self.bytes_sent = 0
 
@@ -96,10 +104,17 @@ class HivemindBlockServer:
             request = await read_frame(reader, timeout_s=READ_TIMEOUT_S)
             operation = request.header.get("op")
             if operation == "forward":
-                reply = await self._service.forward(decode_request(request))
+                reply = await self._forwarder.forward(decode_request(request))
                 frame = encode_reply(reply)
                 await write_frame(writer, frame, timeout_s=READ_TIMEOUT_S)
                 self.bytes_sent += len(frame.body)
+            elif operation == "ready":
+                readiness = self._service.readiness(*_run_and_block(request))
+                frame = encode_readiness(readiness)
+                await write_frame(writer, frame, timeout_s=DIAL_TIMEOUT_S)
+            elif operation == "hand_on":
+                self._forwarder.receive(decode_handed_on(request))
+                await write_frame(writer, Frame(header={"ok": True}), timeout_s=READ_TIMEOUT_S)
             elif operation == "weights":
                 await self._send_weights(request, writer)
             else:
@@ -113,10 +128,7 @@ class HivemindBlockServer:
             await self._refuse(writer, "the holder could not compute this request")
 
     async def _send_weights(self, request: Frame, writer: asyncio.StreamWriter) -> None:
-        run_id, block = request.header.get("run"), request.header.get("block")
-        if not isinstance(run_id, str) or type(block) is not int:
-            raise WireFormatError("run is text and block a whole number")
-        reply = await self._service.weights(run_id, block)
+        reply = await self._service.weights(*_run_and_block(request))
         header = {
             "ok": True,
             "round": reply.round_index,
@@ -151,6 +163,19 @@ class HivemindBlockClient:
             await write_frame(writer, encode_request(request), timeout_s=timeout_s)
             frame = await self._read(peer_id, reader, timeout_s=timeout_s)
             return decode_reply(frame, request)
+
+    async def ready(self, peer_id: str, *, run_id: str, block: int, timeout_s: float) -> Readiness:
+        """Ask whether a holder is there, and how busy."""
+        async with self._stream(peer_id, timeout_s=timeout_s) as (reader, writer):
+            header = {"op": "ready", "run": run_id, "block": block}
+            await write_frame(writer, Frame(header=header), timeout_s=timeout_s)
+            return decode_readiness(await self._read(peer_id, reader, timeout_s=timeout_s))
+
+    async def hand_on(self, peer_id: str, handed: HandedOn, *, timeout_s: float) -> None:
+        """Give another holder what its block needs."""
+        async with self._stream(peer_id, timeout_s=timeout_s) as (reader, writer):
+            await write_frame(writer, encode_handed_on(handed), timeout_s=timeout_s)
+            await self._read(peer_id, reader, timeout_s=timeout_s)
 
     async def fetch_weights(
         self,
@@ -224,3 +249,10 @@ class HivemindBlockClient:
         finally:
             if writer is not None:
                 writer.close()
+
+
+def _run_and_block(request: Frame) -> tuple[str, int]:
+    run_id, block = request.header.get("run"), request.header.get("block")
+    if not isinstance(run_id, str) or type(block) is not int:
+        raise WireFormatError("run is text and block a whole number")
+    return run_id, block

@@ -15,11 +15,14 @@ from bt_p2p.chain.block_rpc import (
     BlockService,
     ForwardReply,
     ForwardRequest,
+    HandedOn,
     Progress,
+    Readiness,
     WeightsReply,
     check_reply_shapes,
     check_reply_values,
 )
+from bt_p2p.chain.forwarding import Forwarder
 from bt_p2p.errors import (
     BtError,
     CacheLostError,
@@ -50,6 +53,7 @@ class InMemoryBlockClient:
         self.services = services
         self.faults = FaultPlan() if faults is None else faults
         self.calls: list[tuple[str, int]] = []
+        self._forwarders: dict[str, tuple[BlockService, Forwarder]] = {}
 
     async def forward(
         self, peer_id: str, request: ForwardRequest, *, timeout_s: float
@@ -57,13 +61,44 @@ class InMemoryBlockClient:
         """Compute one block on some sequences."""
         self.calls.append((peer_id, request.block))
         reply, fault = await self._ask(
-            peer_id, lambda service: service.forward(_copy_request(request)), timeout_s=timeout_s
+            peer_id,
+            lambda service: self._forwarder(peer_id, service).forward(_copy_request(request)),
+            timeout_s=timeout_s,
         )
         if fault == "wrong_shape":
             reply = replace(reply, log_probs_NPV=reply.log_probs_NPV[..., 1:])
         if fault == "not_finite":
             reply = replace(reply, log_probs_NPV=torch.full_like(reply.log_probs_NPV, math.nan))
         return _checked(reply, request)
+
+    async def ready(self, peer_id: str, *, run_id: str, block: int, timeout_s: float) -> Readiness:
+        """Ask whether a holder is there, and how busy; only lasting faults show."""
+
+        async def ask(service: BlockService) -> Readiness:
+            return service.readiness(run_id, block)
+
+        readiness, _ = await self._ask(peer_id, ask, timeout_s=timeout_s, is_probe=True)
+        return readiness
+
+    async def hand_on(self, peer_id: str, handed: HandedOn, *, timeout_s: float) -> None:
+        """Give another holder what its block needs; planned faults are left to its answers."""
+        async with asyncio.timeout(timeout_s):
+            await asyncio.sleep(0)
+        service = self.services.get(peer_id)
+        if service is None:
+            raise PeerUnreachableError(
+                f"peer …{peer_id[-6:]} cannot be reached: not known", peer_id=peer_id
+            )
+        self._forwarder(peer_id, service).receive(
+            replace(handed, z_NPZ=_copy(handed.z_NPZ), features_NTD=_copy(handed.features_NTD))
+        )
+
+    def _forwarder(self, peer_id: str, service: BlockService) -> Forwarder:
+        found = self._forwarders.get(peer_id)
+        if found is None or found[0] is not service:
+            found = (service, Forwarder(service, self))
+            self._forwarders[peer_id] = found
+        return found[1]
 
     async def fetch_weights(
         self,
@@ -96,13 +131,14 @@ class InMemoryBlockClient:
         ask: Callable[[BlockService], Awaitable[T]],
         *,
         timeout_s: float,
+        is_probe: bool = False,
     ) -> tuple[T, FaultKind | None]:
         """Call a holder; its own errors become refusals, as they do over the network."""
         name = f"peer …{peer_id[-6:]}"
         service = self.services.get(peer_id)
         if service is None:
             raise PeerUnreachableError(f"{name} cannot be reached: not known", peer_id=peer_id)
-        fault = self.faults.take(peer_id)
+        fault = self.faults.lasting(peer_id) if is_probe else self.faults.take(peer_id)
         kind = None if fault is None else fault.kind
         if kind == "refuse":
             raise PeerRefusedError(f"{name} refused: it was made to", peer_id=peer_id)

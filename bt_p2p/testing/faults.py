@@ -50,6 +50,10 @@ class FaultPlan:
         self._always.pop(peer_id, None)
         self._next.pop(peer_id, None)
 
+    def lasting(self, peer_id: str) -> Fault | None:
+        """The fault of every call, if there is one."""
+        return self._always.get(peer_id)
+
     def take(self, peer_id: str) -> Fault | None:
         """The fault of the call that is made now; None when it goes well."""
         queue = self._next.get(peer_id)

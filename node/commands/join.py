@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.address import check_announced, parse_peer_addresses
+from bt_p2p.protocol.assignment import parse_span
 from bt_p2p.protocol.identity import PeerIdentity
 from node.log_setup import set_up_logging
 from node.state_dir import StateDir
@@ -21,6 +22,7 @@ def join_swarm(
     run: str | None,
     manifest: Path | None,
     block: int | None,
+    span: str | None,
     data: Path | None,
     host: str,
     port: int,
@@ -41,6 +43,7 @@ def join_swarm(
     """
     state = StateDir(state_path)
     addresses = parse_peer_addresses(initial_peers)
+    blocks = None if span is None else parse_span(span)
     _check_early(state, identity, data, manifest, block)
     for address in announce:
         check_announced(address)
@@ -65,6 +68,7 @@ def join_swarm(
                 manifest_path=manifest,
                 run=run,
                 block=block,
+                span=blocks,
                 data=data,
                 host=host,
                 port=port,

@@ -154,6 +154,7 @@ def _holder_document(lease: Lease, now_s: float) -> dict[str, object]:
         "peer_id": lease.peer_id,
         "state": lease.state,
         "round": lease.round_index,
+        "copies": [{"block": copy.block, "round": copy.round_index} for copy in lease.copies],
         "loss": lease.loss,
         "bytes_per_s": lease.bytes_per_s,
         "partners": lease.partners,

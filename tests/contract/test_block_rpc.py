@@ -15,6 +15,8 @@ from bt_p2p.chain.block_rpc import (
     BlockService,
     ForwardReply,
     ForwardRequest,
+    HandedOn,
+    Readiness,
     WeightsReply,
 )
 from bt_p2p.clock import SystemClock
@@ -283,6 +285,70 @@ def test_malformed_features_are_a_wire_format_error(wire, spoil, message):
         wire.run(wire.client.forward(peer_id, make_request(manifest), timeout_s=TIMEOUT_S))
 
 
+@pytest.mark.parametrize("is_handed_first", [True, False], ids=["handed first", "asked first"])
+def test_input_may_come_from_another_holder(wire, is_handed_first):
+    """Whichever comes first, the answer is that of a request that brings its input itself."""
+    manifest = tiny_manifest(objective="cascade")
+    service = tiny_service(manifest, 1)
+    peer_id = wire.serve(service)
+    whole = make_request(manifest)
+    handed = HandedOn(link_id=b"l" * 16, features_NTD=whole.features_NTD)
+    linked = replace(whole, features_NTD=None, takes_from=handed.link_id, is_last=True)
+
+    async def ask() -> ForwardReply:
+        calls = [
+            wire.client.hand_on(peer_id, handed, timeout_s=TIMEOUT_S),
+            wire.client.forward(peer_id, linked, timeout_s=TIMEOUT_S),
+        ]
+        first, second = calls if is_handed_first else reversed(calls)
+        running = asyncio.create_task(first)
+        await asyncio.sleep(0.2)
+        answers = [await second, await running]
+        return next(answer for answer in answers if answer is not None)
+
+    reply = wire.run(ask())
+    expected = asyncio.run(service.forward(whole))
+    assert torch.equal(expected.log_probs_NPV, reply.log_probs_NPV)
+    assert (None, None) == (reply.z_NPZ, reply.features_NTD)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (None, "nothing that this block can use"),
+        (torch.zeros(2, 9, 17), "features has shape"),
+        (torch.full((2, 9, 16), torch.nan), "features is not finite"),
+    ],
+    ids=["nothing", "width", "nan"],
+)
+def test_what_a_holder_hands_on_is_checked(wire, features, message):
+    """It is as little to be trusted as a client."""
+    manifest = tiny_manifest(objective="cascade")
+    peer_id = wire.serve(tiny_service(manifest, 1))
+    handed = HandedOn(link_id=b"l" * 16, features_NTD=features)
+    linked = replace(make_request(manifest), features_NTD=None, takes_from=handed.link_id)
+
+    async def ask() -> ForwardReply:
+        await wire.client.hand_on(peer_id, handed, timeout_s=TIMEOUT_S)
+        return await wire.client.forward(peer_id, linked, timeout_s=TIMEOUT_S)
+
+    with pytest.raises(PeerRefusedError, match=message):
+        wire.run(ask())
+
+
+def test_a_link_without_a_proper_name_is_refused(wire):
+    """Names are secrets of a fixed size."""
+    peer_id = wire.serve(tiny_service(tiny_manifest(), 1))
+    with pytest.raises((PeerRefusedError, WireFormatError), match="a link has a name of 16 bytes"):
+        wire.run(wire.client.hand_on(peer_id, HandedOn(link_id=b"short"), timeout_s=TIMEOUT_S))
+
+
+def test_handing_on_to_an_unknown_peer_names_it(wire):
+    """As for a request."""
+    with pytest.raises(PeerUnreachableError, match=NOT_THERE[-6:]):
+        wire.run(wire.client.hand_on(NOT_THERE, HandedOn(link_id=b"l" * 16), timeout_s=TIMEOUT_S))
+
+
 def test_a_request_out_of_range_is_refused_by_the_holder(wire):
     """Tokens beyond the mask, more tokens than the context, another run, another block."""
     manifest = tiny_manifest()
@@ -299,6 +365,30 @@ def test_a_request_out_of_range_is_refused_by_the_holder(wire):
         with pytest.raises(PeerRefusedError):
             wire.run(wire.client.forward(peer_id, request, timeout_s=TIMEOUT_S))
     wire.run(wire.client.forward(peer_id, good, timeout_s=TIMEOUT_S))
+
+
+def test_a_holder_says_how_busy_it_is(wire):
+    """Its round, and what requests took to compute; another block is refused."""
+    manifest = tiny_manifest()
+    service = tiny_service(manifest, 1, round_index=4)
+    peer_id = wire.serve(service)
+
+    def ask(block):
+        return wire.run(
+            wire.client.ready(peer_id, run_id=manifest.run_id, block=block, timeout_s=TIMEOUT_S)
+        )
+
+    assert Readiness(round_index=4, num_waiting=0, compute_ms=0.0) == ask(1)
+    wire.run(wire.client.forward(peer_id, make_request(manifest), timeout_s=TIMEOUT_S))
+    assert 0 < ask(1).compute_ms < 1000
+    with pytest.raises(PeerRefusedError, match="serves block 1"):
+        ask(2)
+
+
+def test_an_absent_holder_says_nothing(wire):
+    """The error names it."""
+    with pytest.raises(PeerUnreachableError, match=NOT_THERE[-6:]):
+        wire.run(wire.client.ready(NOT_THERE, run_id="r", block=0, timeout_s=TIMEOUT_S))
 
 
 def test_weights_arrive_whole_with_their_round(wire):

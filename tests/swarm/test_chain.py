@@ -74,6 +74,10 @@ def test_remote_blocks_answer_exactly_as_local_ones(visitor, objective: str) -> 
             step = objectives[block].advance(blocks[block], tokens, 5, z, features)
             z, features = step.z_NPZ, step.features_NTD
             assert torch.equal(step.log_probs_NPV, advanced.per_block_log_probs[block])
+    assert [objective == "cascade", objective != "plain"] == [
+        read.is_forwarded,
+        advanced.is_forwarded,
+    ]
     assert [3, 3, 3] == [hop.round_index for hop in read.hops]
 
 

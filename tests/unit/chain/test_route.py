@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ import pytest
 
 from bt_p2p.chain.route import plan_route
 from bt_p2p.errors import NoRouteError
-from bt_p2p.protocol.lease import Lease
+from bt_p2p.protocol.lease import BlockCopy, Lease
 from bt_p2p.protocol.limits import MAX_ROUND_LAG
 from bt_p2p.testing.tiny import tiny_identity, tiny_lease, tiny_manifest, tiny_overview
 
@@ -37,9 +38,9 @@ def test_stale_holders_come_last() -> None:
     assert [A, C, B] == order([1, MAX_ROUND_LAG + 1, MAX_ROUND_LAG + 1], latency_s)
 
 
-def test_quick_holders_come_first_and_unknown_ones_get_their_chance() -> None:
-    """A peer never asked counts as quick."""
-    assert [C, B, A] == order([5, 5, 5], {A: 0.2, B: 0.1})
+def test_quick_holders_come_first_and_those_not_known_to_answer_last() -> None:
+    """A peer that was not measured may be a ghost."""
+    assert [B, A, C] == order([5, 5, 5], {A: 0.2, B: 0.1})
 
 
 def test_among_equals_the_newest_round_then_the_id_decides() -> None:
@@ -138,9 +139,38 @@ def test_random_swarms_are_routed_as_brute_force_says(seed: int) -> None:
         assert {lease.peer_id for lease in usable} == {lease.peer_id for lease in found}
         for first, second in pairwise(found):
             is_stale = [newest - lease.round_index > MAX_ROUND_LAG for lease in (first, second)]
-            delays = [latency_s.get(lease.peer_id, 0.0) for lease in (first, second)]
+            delays = [latency_s.get(lease.peer_id, math.inf) for lease in (first, second)]
             assert is_stale <= sorted(is_stale)
             if is_stale[0] == is_stale[1]:
                 assert delays[0] <= delays[1]
                 if delays[0] == delays[1]:
                     assert first.round_index >= second.round_index
+
+
+def with_copies(lease: Lease, copies: dict[int, int]) -> Lease:
+    """The same lease of a peer that serves copies of other blocks at these rounds."""
+    return lease.model_copy(
+        update={
+            "copies": [BlockCopy(block=block, round_index=index) for block, index in copies.items()]
+        }
+    )
+
+
+def test_a_copy_serves_where_nobody_trains() -> None:
+    """One peer can serve a whole model."""
+    lease = with_copies(tiny_lease(THREE, PEERS[0], 1), {0: 4, 2: 5})
+    route = plan_route(tiny_overview(THREE, [lease]), latency_s={})
+    assert [[A], [A], [A]] == [[held.peer_id for held in holders] for holders in route.holders]
+
+
+@pytest.mark.parametrize(
+    ("copied_round", "expected"), [(9, [B, A]), (10 - MAX_ROUND_LAG - 1, [A, B])]
+)
+def test_a_copy_counts_with_its_own_round(copied_round: int, expected: list[str]) -> None:
+    """The round that the copying peer trains at says nothing about it."""
+    trained = tiny_lease(THREE, PEERS[0], 0, round_index=10)
+    copying = with_copies(tiny_lease(THREE, PEERS[1], 1, round_index=50), {0: copied_round})
+    others = [tiny_lease(THREE, PEERS[2], 2)]
+    overview = tiny_overview(THREE, [trained, copying, *others])
+    route = plan_route(overview, latency_s={A: 0.5, B: 0.1})
+    assert expected == [lease.peer_id for lease in route.holders[0]]

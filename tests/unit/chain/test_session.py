@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bt_p2p.chain.block_rpc import ForwardRequest
-from bt_p2p.chain.session import Traversal
-from bt_p2p.errors import ChainError, NoRouteError
+from bt_p2p.chain.block_rpc import ForwardRequest, Readiness
+from bt_p2p.chain.session import MAX_FORWARD_FAILURES, Traversal
+from bt_p2p.errors import ChainError, NoRouteError, PeerRefusedError
 from bt_p2p.testing.block_rpc import InMemoryBlockClient
 from bt_p2p.testing.tiny import tiny_manifest
 
@@ -93,6 +93,88 @@ def test_plain_blocks_advance_at_once(small_swarm) -> None:
     assert (3, [None] * 3) == (recorder.most_in_flight, [each.z_NPZ for each in recorder.requests])
 
 
+@pytest.fixture
+def carrying(monkeypatch) -> None:
+    """Clients carry what blocks need themselves."""
+    monkeypatch.setattr("bt_p2p.chain.session.MAX_FORWARD_FAILURES", 0)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "mode"),
+    [(CASCADE, "read"), (CASCADE, "advance"), (DIFFUSION, "advance")],
+    ids=["cascade-read", "cascade-advance", "diffusion-advance"],
+)
+def test_holders_hand_on_to_each_other(small_swarm, monkeypatch, manifest, mode) -> None:
+    """All are asked at once, nothing passes through the client, and the answer is the same."""
+    swarm = small_swarm(manifest, [1, 1, 1])
+    recorder = recorded(swarm)
+    found = traverse(swarm, mode)
+    assert 3 == recorder.most_in_flight
+    first, second, third = recorder.requests
+    assert (None, second.takes_from) == (first.takes_from, first.hands_to.link_id)
+    assert (third.takes_from, None) == (second.hands_to.link_id, third.hands_to)
+    assert [second.hands_to.peer_id, first.hands_to.peer_id] == [
+        swarm.holders[2][0],
+        swarm.holders[1][0],
+    ]
+    assert second.takes_from != third.takes_from
+    assert [None] * 5 == [
+        second.z_NPZ,
+        third.z_NPZ,
+        *(reply.z_NPZ for reply in recorder.replies),
+    ]
+    assert [None] * 3 == [reply.features_NTD for reply in recorder.replies]
+    assert found.is_forwarded
+
+    monkeypatch.setattr("bt_p2p.chain.session.MAX_FORWARD_FAILURES", 0)
+    carried = traverse(small_swarm(manifest, [1, 1, 1]), mode)
+    assert torch.equal(carried.log_probs_NPV, found.log_probs_NPV)
+    assert not carried.is_forwarded
+
+
+def test_a_holder_that_freezes_holds_up_a_forwarded_traversal_only_once(
+    small_swarm, monkeypatch
+) -> None:
+    """Another replica takes its place, and holders hand on to each other again."""
+    monkeypatch.setattr("bt_p2p.chain.session.FIRST_PATIENCE_S", 0.1)
+    expected = traverse(small_swarm(CASCADE, [1, 1, 1]))
+    swarm = small_swarm(CASCADE, [1, 2, 1])
+    frozen, spare = swarm.holders[1]
+    swarm.faults.always(frozen, "delay")
+
+    async def twice() -> list[Traversal]:
+        return [await swarm.session.traverse(TOKENS_NT, start=3, mode="read") for _ in range(2)]
+
+    found = asyncio.run(twice())
+    assert [False, True] == [each.is_forwarded for each in found]
+    for each in found:
+        assert torch.equal(expected.log_probs_NPV, each.log_probs_NPV)
+        assert spare == each.hops[1].peer_id
+
+
+def test_holders_that_cannot_reach_each_other_are_served_by_the_client(small_swarm) -> None:
+    """After a few traversals in vain it no longer tries; every answer is right."""
+
+    class NoLinks(InMemoryBlockClient):
+        num_tries = 0
+
+        async def forward(self, peer_id, request, *, timeout_s):
+            if request.takes_from is not None:
+                type(self).num_tries += 1
+                raise PeerRefusedError("nothing was handed on", peer_id=peer_id)
+            return await super().forward(peer_id, request, timeout_s=timeout_s)
+
+    expected = traverse(small_swarm(CASCADE, [1, 1, 1]))
+    swarm = small_swarm(CASCADE, [1, 1, 1])
+    swarm.session._client = NoLinks(swarm.client.services)
+    for _ in range(5):
+        found = traverse(swarm)
+        assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
+        assert not found.is_forwarded
+    assert 2 * MAX_FORWARD_FAILURES == NoLinks.num_tries
+
+
+@pytest.mark.usefixtures("carrying")
 def test_diffusion_blocks_advance_in_order_and_hand_on_z(small_swarm) -> None:
     """Each block gets what the one before it made of the noise."""
     swarm = small_swarm(DIFFUSION, [1, 1, 1])
@@ -139,6 +221,7 @@ def test_a_slow_holder_that_answers_first_wins(small_swarm, monkeypatch) -> None
     assert {slow, spare} == set(swarm.asked()[1])
 
 
+@pytest.mark.usefixtures("carrying")
 @pytest.mark.parametrize("mode", ["read", "advance"])
 def test_cascade_blocks_answer_in_order_and_hand_on_features(small_swarm, mode) -> None:
     """Block 0 gets none; each other one those of the block before it."""
@@ -150,23 +233,38 @@ def test_cascade_blocks_answer_in_order_and_hand_on_features(small_swarm, mode) 
         assert torch.equal(reply.features_NTD, request.features_NTD)
 
 
-@pytest.mark.parametrize("spoilt", [torch.zeros(1, 4, 17), None], ids=["width", "none"])
-def test_features_that_the_next_block_cannot_use_are_a_failed_holder(small_swarm, spoilt) -> None:
-    """Another replica is asked, and the answer is the same."""
+class Spoiling:
+    """A holder that hands on something else."""
+
+    def __init__(self, service, spoilt) -> None:
+        self._service = service
+        self._spoilt = spoilt
+
+    async def forward(self, request):
+        return replace(await self._service.forward(request), features_NTD=self._spoilt)
+
+
+@pytest.mark.parametrize("is_carrying", [False, True], ids=["forwarded", "carried"])
+@pytest.mark.parametrize(
+    "spoilt",
+    [torch.zeros(1, 4, 17), torch.full((1, 4, 16), torch.nan), None],
+    ids=["width", "nan", "none"],
+)
+def test_features_that_the_next_block_cannot_use_are_a_failed_holder(
+    small_swarm, monkeypatch, spoilt, is_carrying
+) -> None:
+    """Another replica is asked, and the answer is the same; the next holder is not blamed."""
+    if is_carrying:
+        monkeypatch.setattr("bt_p2p.chain.session.MAX_FORWARD_FAILURES", 0)
     expected = traverse(small_swarm(CASCADE, [1, 1, 1]))
     swarm = small_swarm(CASCADE, [2, 1, 1])
     bad = swarm.holders[0][0]
 
-    class Spoiling(InMemoryBlockClient):
-        async def forward(self, peer_id, request, *, timeout_s):
-            reply = await super().forward(peer_id, request, timeout_s=timeout_s)
-            return replace(reply, features_NTD=spoilt) if peer_id == bad else reply
-
-    swarm.session._client = Spoiling(swarm.client.services)
+    swarm.client.services[bad] = Spoiling(swarm.client.services[bad], spoilt)
     found = traverse(swarm)
     assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
     assert 1 == len(found.failed_peers)
-    assert "features" in found.failed_peers[0]
+    assert found.failed_peers[0].startswith(f"…{bad[-6:]}: features")
 
 
 @pytest.mark.parametrize("kind", ["drop", "refuse", "truncate", "wrong_shape", "not_finite"])
@@ -184,6 +282,10 @@ def test_another_replica_answers_when_one_fails(small_swarm, manifest, mode, kin
     found = traverse(swarm, mode)
 
     assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
+    if kind == "refuse" and swarm.session.objective.is_sequential(mode):
+        # who refuses may have been handed nonsense: it is asked again by us, and answers
+        assert (first, ()) == (found.hops[1].peer_id, found.failed_peers)
+        return
     assert (second, [first, second]) == (found.hops[1].peer_id, swarm.asked()[1])
     assert 1 == len(found.failed_peers)
     assert found.failed_peers[0].startswith(f"…{first[-6:]}: ")
@@ -256,11 +358,56 @@ def test_answers_keep_the_round_of_their_weights(small_swarm) -> None:
     assert [0, 0, 7] == [hop.round_index for hop in traverse(swarm).hops]
 
 
-def test_quick_holders_are_preferred_after_a_new_look(small_swarm) -> None:
-    """What was measured orders the next route."""
+@pytest.fixture
+def probing(small_swarm, monkeypatch) -> None:
+    """Sessions measure holders before the first traversal."""
+    assert small_swarm  # which says otherwise
+    monkeypatch.setattr("bt_p2p.chain.session.MAX_PROBES", 4)
+
+
+@pytest.mark.usefixtures("probing")
+def test_the_holder_that_answers_soonest_is_asked(small_swarm) -> None:
+    """Far or busy ones are left alone; blocks without a choice are not measured."""
+    swarm = small_swarm(PLAIN, [1, 3, 1])
+    busy, far, near = swarm.holders[1]
+    swarm.faults.always(far, "delay", delay_s=0.3)
+    swarm.client.services[busy].readiness = lambda *_: Readiness(
+        round_index=0, num_waiting=9, compute_ms=50
+    )
+    assert near == traverse(swarm).hops[1].peer_id
+    assert {busy, far, near} == set(swarm.session._probed_s)
+
+
+@pytest.mark.usefixtures("probing")
+@pytest.mark.parametrize("kind", ["drop", "refuse", "delay"])
+def test_a_ghost_is_not_asked_while_another_answers(small_swarm, monkeypatch, kind) -> None:
+    """Its lease lives on after it; no traversal waits for it."""
+    monkeypatch.setattr("bt_p2p.chain.session.PROBE_TIMEOUT_S", 0.2)
     swarm = small_swarm(PLAIN, [1, 2, 1])
-    first, second = swarm.holders[1]
-    traverse(swarm)
+    ghost, there = swarm.holders[1]
+    swarm.faults.always(ghost, kind)
+    found = traverse(swarm)
+    assert (there, (), [there]) == (found.hops[1].peer_id, found.failed_peers, swarm.asked()[1])
+
+
+@pytest.mark.usefixtures("probing")
+def test_when_no_holder_answers_the_question_they_are_asked_all_the_same(
+    small_swarm, monkeypatch
+) -> None:
+    """A slow answer is better than none."""
+    monkeypatch.setattr("bt_p2p.chain.session.PROBE_TIMEOUT_S", 0.05)
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    for peer_id in swarm.holders[1]:
+        swarm.faults.always(peer_id, "delay", delay_s=0.2)
+    assert traverse(swarm).hops[1].peer_id in swarm.holders[1]
+
+
+@pytest.mark.usefixtures("probing")
+def test_what_answers_took_counts_more_than_the_first_measurement(small_swarm) -> None:
+    """After a new look at the swarm, too."""
+    swarm = small_swarm(PLAIN, [1, 2, 1])
+    first = traverse(swarm).hops[1].peer_id
+    [other] = set(swarm.holders[1]) - {first}
+    swarm.session._latency_s[first] = 9.0
     swarm.session._route = None
-    assert second == traverse(swarm).hops[1].peer_id
-    assert replace(traverse(swarm).hops[1], total_ms=0, compute_ms=0).peer_id in (first, second)
+    assert other == traverse(swarm).hops[1].peer_id

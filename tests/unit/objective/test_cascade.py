@@ -29,7 +29,7 @@ def chain(manifest_of):
 def stack_of(manifest, blocks):
     stack = UpstreamStack(manifest, len(blocks), CPU)
     for index, block in enumerate(blocks):
-        stack.adopt(index, dict(block.named_parameters()), round_index=7)
+        stack.adopt(index, dict(block.named_parameters()))
     return stack
 
 
@@ -72,8 +72,7 @@ def test_features_reach_the_prediction_and_no_gradient_leaves_the_block(chain):
     assert all(parameter.grad is not None for parameter in blocks[1].parameters())
     assert all(parameter.grad is None for parameter in blocks[0].parameters())
     moved = {name: value + 0.1 for name, value in blocks[0].named_parameters()}
-    stack.adopt(0, moved, round_index=8)
-    assert [8] == stack.rounds
+    stack.adopt(0, moved)
     assert with_upstream.item() != loss(stack).item()
 
 
@@ -102,10 +101,9 @@ def test_a_gap_in_the_stack_counts_as_no_features_for_the_block_after_it(chain):
     manifest, blocks = chain
     tokens = random_tokens(0)
     stack = UpstreamStack(manifest, 2, CPU)
-    stack.adopt(1, dict(blocks[1].named_parameters()), round_index=3)
+    stack.adopt(1, dict(blocks[1].named_parameters()))
     alone = blocks[1](tokens).features_BTD
     assert torch.equal(alone, stack.features(tokens))
-    assert [None, 3] == stack.rounds
 
 
 def test_unseen_bytes_move_no_block_of_the_chain(chain):
@@ -163,9 +161,8 @@ def test_weights_that_do_not_fit_leave_the_old_copy(chain):
     stack = stack_of(manifest, blocks[:1])
     before = stack.features(random_tokens(0))
     with pytest.raises(ValueError, match="embedding"):
-        stack.adopt(0, {"embedding.weight": torch.zeros(3, 3)}, round_index=9)
+        stack.adopt(0, {"embedding.weight": torch.zeros(3, 3)})
     assert torch.equal(before, stack.features(random_tokens(0)))
-    assert [7] == stack.rounds
 
 
 def test_a_block_of_another_objective_refuses_features(manifest_of):

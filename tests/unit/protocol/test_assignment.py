@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bt_p2p.errors import ConfigError
-from bt_p2p.protocol.assignment import check_block, choose_block
+from bt_p2p.protocol.assignment import check_block, check_span, choose_block, parse_span
 from bt_p2p.protocol.lease import Lease
 from bt_p2p.testing.tiny import tiny_identity, tiny_lease, tiny_manifest, tiny_overview
 
@@ -88,3 +88,36 @@ def test_other_blocks_are_refused(block: int) -> None:
     """The message names the range."""
     with pytest.raises(ConfigError, match=f"block {block} .* choose from 0 to 3"):
         check_block(block, NUM_BLOCKS)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"), [([0, 2, 1, 0], 2), ([0, 1, 1, 0], 1), ([0, 0, 9, 0], 1)]
+)
+def test_a_peer_with_a_span_takes_its_thinnest_block(counts: list[int], expected: int) -> None:
+    """However thin others are."""
+    overview = tiny_overview(MANIFEST, leases_of(counts))
+    assert expected == choose_block(overview, PEERS[-1].peer_id, span=range(1, 3))
+
+
+def test_spans_are_written_like_slices() -> None:
+    """The end is not part of it."""
+    assert (range(2), range(3, 4)) == (parse_span("0:2"), parse_span("3:4"))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2", "0-2", ":2", "0:", "-1:2", "a:b", "0:2:4", "2:2", "3:1", "0:17"]
+)
+def test_what_is_no_span_is_refused(text: str) -> None:
+    """With the text that was given."""
+    with pytest.raises(ConfigError, match=f"span '?{text}"):
+        parse_span(text)
+
+
+def test_a_span_fits_the_run_and_the_block() -> None:
+    """Both problems are named."""
+    check_span(range(NUM_BLOCKS), 0, NUM_BLOCKS)
+    check_span(range(1, 2), None, NUM_BLOCKS)
+    with pytest.raises(ConfigError, match=r"span 2:5 ends behind .* 0:4"):
+        check_span(range(2, 5), None, NUM_BLOCKS)
+    with pytest.raises(ConfigError, match="block 0 is not in span 1:3"):
+        check_span(range(1, 3), 0, NUM_BLOCKS)

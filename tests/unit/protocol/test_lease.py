@@ -12,12 +12,20 @@ from bt_p2p.errors import ProtocolError, RecordRejectedError, WireFormatError
 from bt_p2p.protocol import wire
 from bt_p2p.protocol.identity import PeerIdentity
 from bt_p2p.protocol.keys import block_key, joining_key
-from bt_p2p.protocol.lease import Lease, LeaseView, read_leases, sign_lease, verify_lease
+from bt_p2p.protocol.lease import (
+    BlockCopy,
+    Lease,
+    LeaseView,
+    read_leases,
+    sign_lease,
+    verify_lease,
+)
 from bt_p2p.protocol.limits import (
     LEASE_TTL_S,
     MAX_CLOCK_SKEW_S,
     MAX_LEASE_TTL_S,
     MAX_RECORD_SIZE_BYTES,
+    MAX_SPAN_BLOCKS,
 )
 from bt_p2p.testing.clock import START_S
 from bt_p2p.testing.tiny import tiny_identity, tiny_lease, tiny_manifest
@@ -64,7 +72,12 @@ def test_a_peer_still_choosing_is_stored_under_joining() -> None:
 def test_a_full_lease_fits_one_record() -> None:
     """The longest honest lease stays below the cap of a DHT value."""
     full = LEASE.model_copy(
-        update={"addresses": ["a" * 200] * 4, "boot_id": "b" * 32, "round_index": 2**40 - 1}
+        update={
+            "addresses": ["a" * 200] * 4,
+            "boot_id": "b" * 32,
+            "round_index": 2**40 - 1,
+            "copies": [BlockCopy(block=255, round_index=2**40 - 1)] * (MAX_SPAN_BLOCKS - 1),
+        }
     )
     assert len(sign_lease(full, ME).value) < MAX_RECORD_SIZE_BYTES
 

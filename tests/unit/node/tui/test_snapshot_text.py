@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bt_p2p.protocol.lease import BlockCopy
 from node.tui.snapshot_text import status_document, status_text
 
 SCHEMA = Path(__file__).parents[4] / "docs" / "reference" / "status-json.md"
@@ -16,6 +17,7 @@ SECTIONS = {
     "The swarm": "swarm",
     "A block": "block",
     "A holder": "holder",
+    "A copy": "copy",
     "The node on this machine": "node",
 }
 ROW = re.compile(r"\| `(?P<key>\w+)` \| (?P<type>[a-z ]+) \|")
@@ -57,7 +59,14 @@ def check(value, type_words, schema):
 
 def test_document_is_as_documented(swarm, lease, node, now_s):
     """Every key on the reference page is there, in its order and type, and no other."""
-    overview = swarm([lease(1, 0), lease(2, 1, loss=None), lease(3, None)], num_invalid=2)
+    overview = swarm(
+        [
+            lease(1, 0, copies=[BlockCopy(block=1, round_index=3)]),
+            lease(2, 1, loss=None),
+            lease(3, None),
+        ],
+        num_invalid=2,
+    )
     schema = documented()
     assert set(SECTIONS.values()) == set(schema)
     check(status_document(overview, node(), now_s), "swarm", schema)
@@ -87,6 +96,7 @@ def test_document_tells_the_facts(swarm, lease, now_s):
             "peer_id": "12D3KooWpeer000001",
             "state": "training",
             "round": 12,
+            "copies": [],
             "loss": 2.104,
             "bytes_per_s": 3200.0,
             "partners": 1,

@@ -20,7 +20,7 @@ from bt_p2p.testing.tiny import (
     tiny_overview,
     tiny_weights,
 )
-from node.upstream import UpstreamRefresher, old_copies
+from node.copies import BlockCopies, old_copies
 
 CASCADE = {"name": "cascade", "upstream_refresh_rounds": 3}
 MANIFEST = tiny_manifest().model_copy(
@@ -57,20 +57,31 @@ class Later:
 class Swarm:
     """Holders of blocks in memory, and a refresher for the last block of three."""
 
-    def __init__(self, manifest: RunManifest = MANIFEST) -> None:
+    def __init__(self, manifest: RunManifest = MANIFEST, blocks=(0, 1)) -> None:
         self.manifest = manifest
         self.services: dict[str, LocalBlockService] = {}
         self.leases: dict[int, object] = {}
         self.later = Later()
-        self.refresher = UpstreamRefresher(
+        self.adopted: list[tuple[int, float]] = []
+        self.copies = BlockCopies(
             manifest,
-            2,
-            torch.device("cpu"),
+            blocks,
+            self.adopt,
             InMemoryBlockClient(self.services),
             self.later,
             peer_id=tiny_identity(9).peer_id,
+            refresh_rounds=3,
         )
-        self.stack = self.refresher.stack
+
+    @property
+    def rounds(self) -> list[int | None]:
+        return list(self.copies.rounds.values())
+
+    def adopt(self, block, weights, round_index) -> None:
+        """Keep the block and the value that all its weights have."""
+        assert round_index >= 0
+        [value] = {float(tensor.flatten()[0]) for tensor in weights.values()}
+        self.adopted.append((block, value))
 
     def hold(self, block: int, round_index: int, value: float) -> None:
         """A peer serves a block, all weights equal to `value`."""
@@ -88,7 +99,7 @@ class Swarm:
 
     def between_rounds(self) -> list[int]:
         overview = tiny_overview(self.manifest, list(self.leases.values()))
-        return self.refresher.between_rounds(overview)
+        return self.copies.between_rounds(overview)
 
 
 def test_copies_arrive_between_rounds_and_follow_the_swarm():
@@ -98,10 +109,10 @@ def test_copies_arrive_between_rounds_and_follow_the_swarm():
     swarm.hold(1, 6, 0.25)
     swarm.between_rounds()
     swarm.between_rounds()  # still on their way: not asked for twice
-    assert (2, [None, None]) == (swarm.later.num_started, swarm.stack.rounds)
+    assert (2, [None, None]) == (swarm.later.num_started, swarm.rounds)
     swarm.later.run_all()
     assert [0, 1] == swarm.between_rounds()
-    assert [5, 6] == swarm.stack.rounds
+    assert [5, 6] == swarm.rounds
     swarm.hold(0, 7, 0.125)
     swarm.between_rounds()
     assert 2 == swarm.later.num_started
@@ -109,7 +120,7 @@ def test_copies_arrive_between_rounds_and_follow_the_swarm():
     swarm.between_rounds()
     swarm.later.run_all()
     assert [] == swarm.between_rounds()
-    assert (3, [8, 6], "") == (swarm.later.num_started, swarm.stack.rounds, swarm.refresher.problem)
+    assert (3, [8, 6], "") == (swarm.later.num_started, swarm.rounds, swarm.copies.problem)
 
 
 def test_a_block_without_holders_stays_missing_and_the_others_arrive():
@@ -119,7 +130,7 @@ def test_a_block_without_holders_stays_missing_and_the_others_arrive():
     swarm.between_rounds()
     swarm.later.run_all()
     swarm.between_rounds()
-    assert [None, 4] == swarm.stack.rounds
+    assert [None, 4] == swarm.rounds
 
 
 def test_a_holder_that_went_away_is_a_warning_and_is_tried_again():
@@ -130,19 +141,19 @@ def test_a_holder_that_went_away_is_a_warning_and_is_tried_again():
     swarm.between_rounds()
     swarm.later.run_all()
     swarm.between_rounds()
-    assert [None, None] == swarm.stack.rounds
-    assert "no fresh copy of block 0" in swarm.refresher.problem
+    assert [None, None] == swarm.rounds
+    assert "no fresh copy of block 0" in swarm.copies.problem
     swarm.services[tiny_identity(0).peer_id] = service
     swarm.later.run_all()
     swarm.between_rounds()
-    assert ([4, None], "") == (swarm.stack.rounds, swarm.refresher.problem)
+    assert ([4, None], "") == (swarm.rounds, swarm.copies.problem)
 
 
-def test_other_objectives_copy_nothing():
-    """Their blocks need none."""
-    swarm = Swarm(tiny_manifest(num_blocks=3))
+def test_without_blocks_nothing_is_copied():
+    """Most nodes need no copies."""
+    swarm = Swarm(blocks=())
     swarm.hold(0, 5, 0.5)
-    assert [] == swarm.between_rounds() == swarm.stack.rounds
+    assert [] == swarm.between_rounds() == swarm.rounds
     assert 0 == swarm.later.num_started
 
 
@@ -151,10 +162,10 @@ def test_stop_gives_up_downloads():
     swarm = Swarm()
     swarm.hold(0, 4, 0.5)
     seen = []
-    start = swarm.refresher._start
-    swarm.refresher._start = lambda coroutine: seen.append(start(coroutine)) or seen[-1]
+    start = swarm.copies._start
+    swarm.copies._start = lambda coroutine: seen.append(start(coroutine)) or seen[-1]
     swarm.between_rounds()
-    swarm.refresher.stop()
+    swarm.copies.stop()
     assert [True] == [future.cancelled() for future in seen]
     for run in swarm.later._waiting:
         with pytest.raises(concurrent.futures.InvalidStateError):
@@ -168,4 +179,4 @@ def test_old_is_missing_or_enough_rounds_behind(copied, expected):
     """The swarm is at round 7; three rounds behind is old, ahead is not."""
     leases = [tiny_lease(MANIFEST, tiny_identity(0), block=0, round_index=7)]
     overview = tiny_overview(MANIFEST, leases)
-    assert expected == old_copies([copied, None], overview, refresh_rounds=3)
+    assert expected == old_copies({0: copied, 1: None}, overview, refresh_rounds=3)
