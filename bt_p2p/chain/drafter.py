@@ -57,9 +57,7 @@ class BlockDrafter:
             for _ in range(min(num_bytes, self._block.spec.context + 1 - len(window))):
                 tokens = window + drafted
                 past = self._rewind(tokens)
-                segment = Segment(
-                    tokens_NT=torch.tensor([list(tokens[past:])]), cache=self._cache
-                )
+                segment = Segment(tokens_NT=torch.tensor([list(tokens[past:])]), cache=self._cache)
                 [output] = self._block.forward_segments([segment])
                 self._seen = bytes(tokens)
                 log_probs_PV = log_probs_from(output.logits_BTV, len(tokens) - past - 1)[0]

@@ -62,15 +62,15 @@ class Packing:
         rows = zip(
             self._segments,
             self._is_seen,
-            q_1HSK[0].split(self._sizes, dim=1),
-            k_1HSK[0].split(self._sizes, dim=1),
-            v_1HSK[0].split(self._sizes, dim=1),
+            q_1HSK[0].split_with_sizes(self._sizes, dim=1),
+            k_1HSK[0].split_with_sizes(self._sizes, dim=1),
+            v_1HSK[0].split_with_sizes(self._sizes, dim=1),
             strict=True,
         )
         for segment, is_seen_TT, *rows_HSK in rows:
             shape = segment.tokens_NT.shape
             q_NHTK, k_NHTK, v_NHTK = (
-                row_HSK.unflatten(1, shape).transpose(0, 1) for row_HSK in rows_HSK
+                row_HSK.view(len(row_HSK), *shape, -1).transpose(0, 1) for row_HSK in rows_HSK
             )
             if segment.cache is not None:
                 k_NHTK, v_NHTK = segment.cache.layers[layer].extend(segment.past, k_NHTK, v_NHTK)
@@ -86,9 +86,9 @@ class Packing:
 
     def split(self, row_1SD: Tensor) -> list[Tensor]:
         """The part of each segment, [sequences, tokens, ...]."""
-        parts = row_1SD[0].split(self._sizes)
+        parts = row_1SD[0].split_with_sizes(self._sizes)
         return [
-            part.unflatten(0, segment.tokens_NT.shape)
+            part.view(*segment.tokens_NT.shape, -1)
             for part, segment in zip(parts, self._segments, strict=True)
         ]
 

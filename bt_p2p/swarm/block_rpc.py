@@ -89,7 +89,7 @@ class HivemindBlockServer:
             if self._num_streams > MAX_CONCURRENT_STREAMS:
                 await self._refuse(writer, "busy: too many requests at once; ask another holder")
             else:
-                await self._answer(reader, writer)
+                await self._answer(str(info.peer_id), reader, writer)
             # The daemon may drop the end of what was written if we close first.
             async with asyncio.timeout(DIAL_TIMEOUT_S):
                 await reader.read(1)
@@ -99,12 +99,14 @@ class HivemindBlockServer:
             self._num_streams -= 1
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, asker: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             request = await read_frame(reader, timeout_s=READ_TIMEOUT_S)
             operation = request.header.get("op")
             if operation == "forward":
-                reply = await self._forwarder.forward(decode_request(request))
+                reply = await self._forwarder.forward(decode_request(request), asker=asker)
                 frame = encode_reply(reply)
                 await write_frame(writer, frame, timeout_s=READ_TIMEOUT_S)
                 self.bytes_sent += len(frame.body)
