@@ -30,8 +30,10 @@ CACHE_ID_SIZE_BYTES = 16
 """A client's secret name of its cache at a holder."""
 MAX_SPAN_BLOCKS = 16
 """Neighbouring blocks that one peer serves."""
-MAX_CONCURRENT_STREAMS = 64
-"""Streams one holder serves at once; more are refused, not queued."""
+MAX_CONCURRENT_REQUESTS = 64
+"""Requests one holder answers at once; more are refused, not queued."""
+MAX_OPEN_STREAMS = 256
+"""Streams that strangers have open to one holder, idle ones too; more are refused."""
 
 # Leases
 LEASE_TTL_S = 30.0
@@ -52,6 +54,8 @@ DHT_TIMEOUT_S = 10.0
 """One DHT read or write."""
 DIAL_TIMEOUT_S = 5.0
 """Opening a stream to a peer."""
+IDLE_STREAM_S = 30.0
+"""A holder closes a stream on which no request comes for this long; clients use it half as long."""
 READ_TIMEOUT_S = 20.0
 """One frame from a peer that is computing."""
 START_TIMEOUT_S = 20.0
