@@ -25,7 +25,7 @@ MAX_ASKER_CACHES_SIZE_BYTES = 128 * 1024**2
 MAX_BATCH_TOKENS = 512
 """New tokens that a holder computes in one pass; more are hardly faster for each, and others wait."""
 MAX_WAITING_REQUESTS = 32
-"""Requests of one client that a holder lets wait; half of all streams, so that others get in."""
+"""Requests of one client that a holder lets wait; half of what it takes in, so that others get in."""
 MAX_UNCLAIMED_SIZE_BYTES = 64 * 1024**2
 """z and features that holders have handed on before the client asked for what follows."""
 UNCLAIMED_TTL_S = 10.0
@@ -36,8 +36,10 @@ CACHE_ID_SIZE_BYTES = 16
 """A client's secret name of its cache at a holder."""
 MAX_SPAN_BLOCKS = 16
 """Neighbouring blocks that one peer serves."""
-MAX_CONCURRENT_STREAMS = 64
-"""Streams one holder serves at once; more are refused, not queued."""
+MAX_CONCURRENT_REQUESTS = 64
+"""Requests one holder answers at once; more are refused, not queued."""
+MAX_OPEN_STREAMS = 256
+"""Streams that strangers have open to one holder, idle ones too; more are refused."""
 
 # Leases
 LEASE_TTL_S = 30.0
@@ -58,6 +60,8 @@ DHT_TIMEOUT_S = 10.0
 """One DHT read or write."""
 DIAL_TIMEOUT_S = 5.0
 """Opening a stream to a peer."""
+IDLE_STREAM_S = 30.0
+"""A holder closes a stream on which no request comes for this long; clients use it half as long."""
 READ_TIMEOUT_S = 20.0
 """One frame from a peer that is computing."""
 START_TIMEOUT_S = 20.0

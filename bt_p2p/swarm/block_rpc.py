@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.datastructures import StreamInfo
@@ -33,7 +36,9 @@ from bt_p2p.errors import (
 )
 from bt_p2p.protocol.limits import (
     DIAL_TIMEOUT_S,
-    MAX_CONCURRENT_STREAMS,
+    IDLE_STREAM_S,
+    MAX_CONCURRENT_REQUESTS,
+    MAX_OPEN_STREAMS,
     MAX_WEIGHTS_SIZE_BYTES,
     PROTOCOL_VERSION,
     READ_TIMEOUT_S,
@@ -56,10 +61,14 @@ PROTOCOL_NAME = f"/bt-p2p/block/{PROTOCOL_VERSION}"
 _WEIGHTS_CHUNK_BYTES = 1 << 20
 _MAX_ERROR_CHARS = 300
 _CACHE_LOST = "cache_lost"
+_MAX_IDLE_STREAMS = 16
+"""Kept to one peer."""
+
+T = TypeVar("T")
 
 
 class HivemindBlockServer:
-    """Answers strangers from a `BlockService`; at most `MAX_CONCURRENT_STREAMS` at once.
+    """Answers strangers from a `BlockService`; at most `MAX_CONCURRENT_REQUESTS` at once.
 
     Attributes:
         bytes_sent: bodies of all answers so far.
@@ -71,6 +80,7 @@ class HivemindBlockServer:
         self._service = service
         self._forwarder = Forwarder(service, HivemindBlockClient(p2p))
         self._num_streams = 0
+        self._num_requests = 0
         self.bytes_sent = 0
 
     async def start(self) -> None:
@@ -84,29 +94,45 @@ class HivemindBlockServer:
     async def _serve(
         self, info: StreamInfo, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        """One request after another, until the client closes the stream or leaves it idle."""
         self._num_streams += 1
         try:
-            if self._num_streams > MAX_CONCURRENT_STREAMS:
-                await self._refuse(writer, "busy: too many requests at once; ask another holder")
-            else:
-                await self._answer(str(info.peer_id), reader, writer)
-            # The daemon may drop the end of what was written if we close first.
-            async with asyncio.timeout(DIAL_TIMEOUT_S):
-                await reader.read(1)
+            await self._answer_all(str(info.peer_id), reader, writer)
+        except WireFormatError as exc:  # what follows on this stream could not be told apart
+            await self._refuse_and_close(reader, writer, str(exc))
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as exc:
-            logger.debug("stream of …%s ended early: %r", str(info.peer_id)[-6:], exc)
+            logger.debug("stream of …%s ended: %r", str(info.peer_id)[-6:], exc)
         finally:
             self._num_streams -= 1
             writer.close()
 
-    async def _answer(
+    async def _answer_all(
         self, asker: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        if self._num_streams > MAX_OPEN_STREAMS:
+            raise WireFormatError("busy: too many streams are open; ask another holder")
+        request = await read_frame(reader, timeout_s=READ_TIMEOUT_S)
+        while True:
+            await self._answer(asker, request, reader, writer)
+            request = await read_frame(reader, timeout_s=IDLE_STREAM_S)
+
+    async def _answer(
+        self,
+        asker: str,
+        request: Frame,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._num_requests += 1
         try:
-            request = await read_frame(reader, timeout_s=READ_TIMEOUT_S)
+            if self._num_requests > MAX_CONCURRENT_REQUESTS:
+                await self._refuse(writer, "busy: too many requests at once; ask another holder")
+                return
             operation = request.header.get("op")
             if operation == "forward":
-                reply = await self._forwarder.forward(decode_request(request), asker=asker)
+                asked = decode_request(request)
+                answering = self._forwarder.forward(asked, asker=asker)
+                reply = await _unless_gone(answering, reader)
                 frame = encode_reply(reply)
                 await write_frame(writer, frame, timeout_s=READ_TIMEOUT_S)
                 self.bytes_sent += len(frame.body)
@@ -128,6 +154,8 @@ class HivemindBlockServer:
         except (ValueError, RuntimeError, IndexError, TypeError) as exc:
             logger.warning("a request could not be answered: %r", exc)
             await self._refuse(writer, "the holder could not compute this request")
+        finally:
+            self._num_requests -= 1
 
     async def _send_weights(self, request: Frame, writer: asyncio.StreamWriter) -> None:
         reply = await self._service.weights(*_run_and_block(request))
@@ -149,35 +177,59 @@ class HivemindBlockServer:
         header = {"ok": False, "error": reason[:_MAX_ERROR_CHARS], "kind": kind}
         await write_frame(writer, Frame(header=header), timeout_s=DIAL_TIMEOUT_S)
 
+    async def _refuse_and_close(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reason: str
+    ) -> None:
+        """The daemon may drop the end of what was written if we close first."""
+        with contextlib.suppress(TimeoutError, OSError):
+            await self._refuse(writer, reason)
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                await reader.read(1)
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Stream:
+    """An open stream to a peer."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    is_whole: bool = False
+    """Whether the last answer was read to its end, so that another request may follow."""
+    idle_since_s: float = 0.0
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether neither side has closed it, as far as we know."""
+        return not self.reader.at_eof() and not self.writer.is_closing()
+
 
 class HivemindBlockClient:
-    """Asks other peers; see `chain.block_rpc.BlockClient`. Use on the loop that owns `p2p`."""
+    """Asks other peers; see `chain.block_rpc.BlockClient`. Use on the loop that owns `p2p`.
+
+    Streams are kept for the next request: opening one costs more than a small answer.
+    """
 
     def __init__(self, p2p: P2P) -> None:
         """Wrap a connection to the daemon."""
         self._p2p = p2p
+        self._idle: dict[str, list[_Stream]] = {}
+        self._tending: asyncio.Task[None] | None = None
 
     async def forward(
         self, peer_id: str, request: ForwardRequest, *, timeout_s: float
     ) -> ForwardReply:
         """Compute one block on some sequences."""
-        async with self._stream(peer_id, timeout_s=timeout_s) as (reader, writer):
-            await write_frame(writer, encode_request(request), timeout_s=timeout_s)
-            frame = await self._read(peer_id, reader, timeout_s=timeout_s)
-            return decode_reply(frame, request)
+        frame = await self._ask(peer_id, encode_request(request), timeout_s=timeout_s)
+        return decode_reply(frame, request)
 
     async def ready(self, peer_id: str, *, run_id: str, block: int, timeout_s: float) -> Readiness:
         """Ask whether a holder is there, and how busy."""
-        async with self._stream(peer_id, timeout_s=timeout_s) as (reader, writer):
-            header = {"op": "ready", "run": run_id, "block": block}
-            await write_frame(writer, Frame(header=header), timeout_s=timeout_s)
-            return decode_readiness(await self._read(peer_id, reader, timeout_s=timeout_s))
+        header = {"op": "ready", "run": run_id, "block": block}
+        return decode_readiness(await self._ask(peer_id, Frame(header=header), timeout_s=timeout_s))
 
     async def hand_on(self, peer_id: str, handed: HandedOn, *, timeout_s: float) -> None:
         """Give another holder what its block needs."""
-        async with self._stream(peer_id, timeout_s=timeout_s) as (reader, writer):
-            await write_frame(writer, encode_handed_on(handed), timeout_s=timeout_s)
-            await self._read(peer_id, reader, timeout_s=timeout_s)
+        await self._ask(peer_id, encode_handed_on(handed), timeout_s=timeout_s)
 
     async def fetch_weights(
         self,
@@ -190,10 +242,11 @@ class HivemindBlockClient:
         progress: Progress | None = None,
     ) -> WeightsReply:
         """Download a replica's weights; `timeout_s` is for each chunk."""
-        async with self._stream(peer_id, timeout_s=timeout_s) as (reader, writer):
+        async with self._stream(peer_id, timeout_s=timeout_s) as stream:
             header = {"op": "weights", "run": run_id, "block": block}
-            await write_frame(writer, Frame(header=header), timeout_s=timeout_s)
-            head = (await self._read(peer_id, reader, timeout_s=timeout_s)).header
+            await write_frame(stream.writer, Frame(header=header), timeout_s=timeout_s)
+            first = await read_frame(stream.reader, timeout_s=timeout_s)
+            head = _accepted(peer_id, first).header
             size_bytes, round_index = head.get("size_bytes"), head.get("round")
             if type(size_bytes) is not int or type(round_index) is not int:
                 raise WireFormatError("weights are announced without size or round")
@@ -206,7 +259,7 @@ class HivemindBlockClient:
             data = bytearray()
             while len(data) < size_bytes:
                 chunk = await read_frame(
-                    reader, timeout_s=timeout_s, max_body_size_bytes=_WEIGHTS_CHUNK_BYTES
+                    stream.reader, timeout_s=timeout_s, max_body_size_bytes=_WEIGHTS_CHUNK_BYTES
                 )
                 if not chunk.body:
                     raise WireFormatError("a chunk of the weights is empty")
@@ -217,30 +270,73 @@ class HivemindBlockClient:
                 raise WireFormatError("weights do not match the hash they were announced with")
             return WeightsReply(round_index=round_index, data=bytes(data))
 
-    async def _read(self, peer_id: str, reader: asyncio.StreamReader, *, timeout_s: float) -> Frame:
-        frame = await read_frame(reader, timeout_s=timeout_s)
-        if frame.header.get("ok") is not True:
-            reason = str(frame.header.get("error", "no reason given"))[:_MAX_ERROR_CHARS]
-            is_lost = frame.header.get("kind") == _CACHE_LOST
-            error = PeerLostCacheError if is_lost else PeerRefusedError
-            raise error(f"peer …{peer_id[-6:]} refused: {reason}", peer_id=peer_id)
-        return frame
+    async def _ask(self, peer_id: str, request: Frame, *, timeout_s: float) -> Frame:
+        """One request, one answer; on a stream left from before if there is one.
+
+        A request on such a stream that turns out to be broken is made again on a new one.
+        """
+        kept = self._take_idle(peer_id)
+        if kept is not None:
+            with contextlib.suppress(PeerUnreachableError):
+                return await self._ask_on(peer_id, request, kept, timeout_s=timeout_s)
+        return await self._ask_on(peer_id, request, None, timeout_s=timeout_s)
+
+    async def _ask_on(
+        self, peer_id: str, request: Frame, kept: _Stream | None, *, timeout_s: float
+    ) -> Frame:
+        async with self._stream(peer_id, kept, timeout_s=timeout_s) as stream:
+            await write_frame(stream.writer, request, timeout_s=timeout_s)
+            frame = await read_frame(stream.reader, timeout_s=timeout_s)
+            stream.is_whole = True
+        return _accepted(peer_id, frame)
+
+    def _take_idle(self, peer_id: str) -> _Stream | None:
+        """A stream that is still open, as far as one can tell."""
+        self._close_idle(older_than_s=IDLE_STREAM_S / 2)
+        streams = self._idle.get(peer_id)
+        return streams.pop() if streams else None
+
+    def _close_idle(self, *, older_than_s: float) -> None:
+        latest_s = time.monotonic() - older_than_s
+        for peer_id, streams in list(self._idle.items()):
+            fresh = [each for each in streams if each.is_usable and each.idle_since_s > latest_s]
+            for each in streams:
+                if each not in fresh:
+                    each.writer.close()
+            self._idle[peer_id] = fresh
+            if not fresh:
+                del self._idle[peer_id]
+
+    async def _tend_idle(self) -> None:
+        """Closes idle streams in time, and all of them when the loop ends."""
+        try:
+            while self._idle:
+                await asyncio.sleep(IDLE_STREAM_S / 4)
+                self._close_idle(older_than_s=IDLE_STREAM_S / 2)
+        finally:
+            self._close_idle(older_than_s=-1.0)
 
     @contextlib.asynccontextmanager
     async def _stream(
-        self, peer_id: str, *, timeout_s: float
-    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """Open a stream, and turn what can go wrong on it into errors that name the peer."""
+        self, peer_id: str, kept: _Stream | None = None, *, timeout_s: float
+    ) -> AsyncIterator[_Stream]:
+        """A stream, and what can go wrong on it as errors that name the peer.
+
+        It is kept for later if the caller says that it is whole, and closed otherwise.
+        """
         name = f"peer …{peer_id[-6:]}"
-        writer = None
+        stream = kept
         try:
-            async with asyncio.timeout(DIAL_TIMEOUT_S):
-                _, reader, writer = await self._p2p.call_binary_stream_handler(
-                    PeerID.from_base58(peer_id), PROTOCOL_NAME
-                )
-            yield reader, writer
+            if stream is None:
+                async with asyncio.timeout(DIAL_TIMEOUT_S):
+                    _, reader, writer = await self._p2p.call_binary_stream_handler(
+                        PeerID.from_base58(peer_id), PROTOCOL_NAME
+                    )
+                stream = _Stream(reader=reader, writer=writer)
+            stream.is_whole = False
+            yield stream
         except TimeoutError as exc:
-            phase = f"answer within {timeout_s:g} s" if writer else f"dial in {DIAL_TIMEOUT_S:g} s"
+            phase = f"answer within {timeout_s:g} s" if stream else f"dial in {DIAL_TIMEOUT_S:g} s"
             raise PeerTimeoutError(f"{name} did not {phase}", peer_id=peer_id) from exc
         except P2PDaemonError as exc:
             raise PeerUnreachableError(
@@ -249,8 +345,47 @@ class HivemindBlockClient:
         except (OSError, asyncio.IncompleteReadError) as exc:
             raise PeerUnreachableError(f"{name} broke the connection", peer_id=peer_id) from exc
         finally:
-            if writer is not None:
-                writer.close()
+            if stream is not None:
+                self._keep_or_close(peer_id, stream)
+
+    def _keep_or_close(self, peer_id: str, stream: _Stream) -> None:
+        others = self._idle.setdefault(peer_id, [])
+        if not stream.is_whole or len(others) >= _MAX_IDLE_STREAMS:
+            stream.writer.close()
+            return
+        stream.idle_since_s = time.monotonic()
+        others.append(stream)
+        if self._tending is None or self._tending.done():
+            self._tending = asyncio.create_task(self._tend_idle())
+
+
+def _accepted(peer_id: str, frame: Frame) -> Frame:
+    """The frame, unless it is a refusal."""
+    if frame.header.get("ok") is not True:
+        reason = str(frame.header.get("error", "no reason given"))[:_MAX_ERROR_CHARS]
+        is_lost = frame.header.get("kind") == _CACHE_LOST
+        error = PeerLostCacheError if is_lost else PeerRefusedError
+        raise error(f"peer …{peer_id[-6:]} refused: {reason}", peer_id=peer_id)
+    return frame
+
+
+async def _unless_gone(work: Coroutine[Any, Any, T], reader: asyncio.StreamReader) -> T:
+    """The result of some work, which is given up when the client closes the stream.
+
+    Raises:
+        OSError: the client has gone, or sends before it has its answer.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(reader.read(1))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ConnectionResetError("the client did not wait for its answer")
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
 
 
 def _run_and_block(request: Frame) -> tuple[str, int]:

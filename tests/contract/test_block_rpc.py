@@ -44,6 +44,7 @@ class Wire:
     """A caller and a holder that are different peers."""
 
     client: BlockClient
+    caller_id: str
     serve: Callable[[BlockService], str]
     """Let the holder answer from a service; its peer id."""
     run: Callable[[Coroutine[Any, Any, T]], T]
@@ -65,9 +66,12 @@ def wire(request) -> Iterator[Wire]:
             async with asyncio.timeout(TIMEOUT_S):
                 return await coroutine
 
-        client = InMemoryBlockClient(services)
+        client = InMemoryBlockClient(services, peer_id=ASKER)
         yield Wire(
-            client=client, serve=serve, run=lambda coroutine: asyncio.run(bounded(coroutine))
+            client=client,
+            caller_id=ASKER,
+            serve=serve,
+            run=lambda coroutine: asyncio.run(bounded(coroutine)),
         )
         return
     from bt_p2p.swarm.block_rpc import HivemindBlockClient, HivemindBlockServer
@@ -83,6 +87,7 @@ def wire(request) -> Iterator[Wire]:
 
     yield Wire(
         client=HivemindBlockClient(caller.p2p),
+        caller_id=caller.peer_id,
         serve=serve_real,
         run=lambda coroutine: caller.loop.run(coroutine, timeout_s=TIMEOUT_S),
     )
@@ -164,6 +169,21 @@ def test_the_answer_is_exactly_what_the_holder_computes(wire, manifest, mode):
         assert theirs is None or torch.equal(theirs, mine)
     assert (12, torch.float32) == (reply.round_index, reply.log_probs_NPV.dtype)
     assert 0 <= reply.compute_ms
+
+
+def test_the_holder_knows_who_asks(wire):
+    """The peer id of the connection, not one from the request."""
+
+    class Noting(SpoilingService):
+        async def forward(self, request: ForwardRequest, *, asker: str) -> ForwardReply:
+            askers.append(asker)
+            return await super().forward(request, asker=asker)
+
+    askers: list[str] = []
+    manifest = tiny_manifest()
+    peer_id = wire.serve(Noting(manifest, lambda reply: reply))
+    wire.run(wire.client.forward(peer_id, make_request(manifest), timeout_s=TIMEOUT_S))
+    assert [wire.caller_id] == askers
 
 
 def test_many_requests_at_once_get_their_own_answers(wire):
