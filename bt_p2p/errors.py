@@ -17,6 +17,7 @@
     |-- AveragingError                a round ended without an average
     |   |-- GroupNotFormedError       nobody else was there in time
     |   `-- RoundFailedError          a group formed, but the average is partial or refused
+    |-- BusyError                     a holder lets no more requests of one client wait
     |-- CacheLostError                a holder has given up a client's cache
     `-- ChainError                    no text can be generated
         `-- NoRouteError              some block has no holder
@@ -119,6 +120,12 @@ class GroupNotFormedError(AveragingError):
 
 class RoundFailedError(AveragingError):
     """A group formed, but its average is partial, not finite or otherwise refused."""
+
+
+class BusyError(BtError):
+    """One client has as many requests waiting at a holder as it may."""
+
+    retryable = True
 
 
 class CacheLostError(BtError):

@@ -83,7 +83,7 @@ class ForwardReply:
     round_index: int
     """Rounds of training behind the weights that answered."""
     compute_ms: float
-    """Time the holder says it computed."""
+    """Time the holder says it computed, requests of others that it computed with this one included."""
     z_NPZ: Tensor | None = None
     features_NTD: Tensor | None = None
 
@@ -154,7 +154,7 @@ class Readiness:
     num_waiting: int
     """Requests that are waiting or being computed."""
     compute_ms: float
-    """What a request took to compute lately."""
+    """What a request took to compute lately; if several were computed together, its part of that."""
 
     @property
     def wait_s(self) -> float:
@@ -209,8 +209,12 @@ class BlockClient(Protocol):
 class BlockService(Protocol):
     """Answers for the block this peer holds; called from the RPC loop."""
 
-    async def forward(self, request: ForwardRequest) -> ForwardReply:
-        """Compute; raises BtError kinds whose message may be shown to the stranger who asked."""
+    async def forward(self, request: ForwardRequest, *, asker: str) -> ForwardReply:
+        """Compute for the peer `asker`.
+
+        Raises:
+            BtError: of a kind whose message may be shown to the stranger who asked.
+        """
 
     async def weights(self, run_id: str, block: int) -> WeightsReply:
         """The served weights; raises as `forward`."""

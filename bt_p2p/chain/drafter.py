@@ -10,6 +10,7 @@ from bt_p2p.chain.sampling import Sampling, sample_bytes
 from bt_p2p.chain.window import window_start
 from bt_p2p.model.block import Block
 from bt_p2p.model.kv_cache import BlockCache
+from bt_p2p.model.packing import Segment
 from bt_p2p.objective.base import log_probs_from
 
 _MIN_MATCH_BYTES = 3
@@ -56,7 +57,8 @@ class BlockDrafter:
             for _ in range(min(num_bytes, self._block.spec.context + 1 - len(window))):
                 tokens = window + drafted
                 past = self._rewind(tokens)
-                output = self._block(torch.tensor([list(tokens[past:])]), None, self._cache)
+                segment = Segment(tokens_NT=torch.tensor([list(tokens[past:])]), cache=self._cache)
+                [output] = self._block.forward_segments([segment])
                 self._seen = bytes(tokens)
                 log_probs_PV = log_probs_from(output.logits_BTV, len(tokens) - past - 1)[0]
                 drafted += bytes(

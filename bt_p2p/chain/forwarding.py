@@ -57,7 +57,7 @@ class Forwarder:
         self._unclaimed: OrderedDict[bytes, _Unclaimed] = OrderedDict()
         self._handing: set[asyncio.Task[None]] = set()
 
-    async def forward(self, request: ForwardRequest) -> ForwardReply:
+    async def forward(self, request: ForwardRequest, *, asker: str) -> ForwardReply:
         """As `BlockService.forward`; waits for its input, and does not wait for the next holder.
 
         Raises:
@@ -70,7 +70,7 @@ class Forwarder:
                 )
             handed = await self._take(request.takes_from)
             request = replace(request, z_NPZ=handed.z_NPZ, features_NTD=handed.features_NTD)
-        reply = await self._service.forward(request)
+        reply = await self._service.forward(request, asker=asker)
         if request.is_answered_whole:
             return reply
         if request.hands_to is not None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from bt_p2p.chain.batcher import Batcher
 from bt_p2p.chain.block_rpc import (
     ForwardReply,
     ForwardRequest,
@@ -19,14 +19,15 @@ from bt_p2p.chain.block_rpc import (
     check_handed_on,
 )
 from bt_p2p.chain.cache_store import CacheStore
-from bt_p2p.errors import WireFormatError
+from bt_p2p.errors import BtError, WireFormatError
 from bt_p2p.model.block import Block, BlockOutput
-from bt_p2p.model.kv_cache import BlockCache
+from bt_p2p.model.packing import Segment
 from bt_p2p.model.wire import encode_tensors
-from bt_p2p.objective.base import BlockLike
+from bt_p2p.objective.base import Traversed
 from bt_p2p.objective.registry import make_objective
 from bt_p2p.protocol.limits import (
     CACHE_ID_SIZE_BYTES,
+    MAX_ASKER_CACHES_SIZE_BYTES,
     MAX_CACHES_SIZE_BYTES,
     MAX_REQUEST_SEQUENCES,
 )
@@ -36,11 +37,19 @@ _SMOOTHING = 0.2
 """Weight of the last request in the mean of what requests take to compute."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Job:
+    request: ForwardRequest
+    asker: str
+
+
 class LocalBlockService:
     """Serves one block; see `block_rpc.BlockService`.
 
     It keeps a copy of the weights of its own, so that strangers always see a whole round and never
-    weights in the middle of a step. `adopt` may be called from another thread.
+    weights in the middle of a step. All that computes, or touches weights and caches, does so on one
+    thread, batch after batch. `adopt` and `served_weights` may be called from any other; they return
+    when those who came before have been answered.
 
     Attributes:
         num_requests: answered so far.
@@ -52,8 +61,12 @@ class LocalBlockService:
         self._block_index = block_index
         self._objective = make_objective(manifest, block_index)
         self._block = Block(manifest.model, manifest.objective).eval()
-        self._lock = threading.Lock()
-        self._caches = CacheStore(manifest.model, max_size_bytes=MAX_CACHES_SIZE_BYTES)
+        self._caches = CacheStore(
+            manifest.model,
+            max_size_bytes=MAX_CACHES_SIZE_BYTES,
+            max_asker_size_bytes=MAX_ASKER_CACHES_SIZE_BYTES,
+        )
+        self._batcher = Batcher[_Job, ForwardReply](self._compute)
         self._round_index = -1
         self._encoded: bytes | None = None
         self._num_waiting = 0
@@ -66,28 +79,34 @@ class LocalBlockService:
         Raises:
             ValueError: a tensor is missing or of another shape; what was served stays.
         """
-        with self._lock:
+
+        def swap() -> None:
             self._block.load_weights(weights)
             self._round_index = round_index
             self._encoded = None
             self._caches.clear()  # no answer mixes the weights of two rounds
 
+        self._batcher.between(swap).result()
+
     def served_weights(self) -> dict[str, Tensor]:
         """Copies of the weights of the last round."""
-        with self._lock:
-            return self._block.weights()
+        return self._batcher.between(self._block.weights).result()
 
-    async def forward(self, request: ForwardRequest) -> ForwardReply:
-        """Compute on a worker thread; the loop goes on."""
+    async def forward(self, request: ForwardRequest, *, asker: str) -> ForwardReply:
+        """Compute on a worker thread, together with what waits at the same time."""
         self._check_run(request.run_id, request.block)
         check_forward_request(request, self._manifest)
         self._num_waiting += 1
         try:
-            reply = await asyncio.to_thread(self._forward, request)
+            reply = await self._batcher.ask(
+                _Job(request=request, asker=asker),
+                asker=asker,
+                num_tokens=request.tokens_NT.numel(),
+                key=request.cache_id,
+            )
         finally:
             self._num_waiting -= 1
         self.num_requests += 1
-        self._compute_ms += _SMOOTHING * (reply.compute_ms - self._compute_ms)
         return reply
 
     def readiness(self, run_id: str, block: int) -> Readiness:
@@ -102,47 +121,69 @@ class LocalBlockService:
     async def weights(self, run_id: str, block: int) -> WeightsReply:
         """The served weights as safetensors bytes."""
         self._check_run(run_id, block)
-        return await asyncio.to_thread(self._weights)
+        return await asyncio.wrap_future(self._batcher.between(self._weights))
 
-    def _forward(self, request: ForwardRequest) -> ForwardReply:
-        with self._lock, torch.inference_mode():
-            started_s = time.perf_counter()
-            block = self._block_for(request)
+    def _compute(self, jobs: Sequence[_Job]) -> list[ForwardReply | Exception]:
+        """One pass over all requests, whatever they ask for; see `batcher.Compute`."""
+        started_s = time.perf_counter()
+        with torch.inference_mode():
+            segments = [self._segment(job) for job in jobs]
+            packed = [each for each in segments if isinstance(each, Segment)]
+            outputs = iter(self._block.forward_segments(packed) if packed else ())
+            traversed = [
+                self._traverse(job.request, next(outputs)) if isinstance(each, Segment) else each
+                for job, each in zip(jobs, segments, strict=True)
+            ]
+        compute_ms = 1000 * (time.perf_counter() - started_s)
+        self._compute_ms += _SMOOTHING * (compute_ms / len(jobs) - self._compute_ms)
+        return [
+            ForwardReply(
+                log_probs_NPV=each.log_probs_NPV,
+                z_NPZ=each.z_NPZ,
+                features_NTD=each.features_NTD,
+                round_index=self._round_index,
+                compute_ms=compute_ms,
+            )
+            if isinstance(each, Traversed)
+            else each
+            for each in traversed
+        ]
+
+    def _segment(self, job: _Job) -> Segment | BtError:
+        """What the block sees of a request, or why it cannot."""
+        request, cache = job.request, None
+        num_sequences = len(request.tokens_NT)
+        if request.cache_id is not None:
+            try:
+                cache = (
+                    self._caches.resume(
+                        job.asker, request.cache_id, num_sequences, past=request.past
+                    )
+                    if request.past
+                    else self._caches.open(job.asker, request.cache_id, num_sequences)
+                )
+            except BtError as exc:
+                return exc
+        return Segment(tokens_NT=request.tokens_NT, upstream_NTD=request.features_NTD, cache=cache)
+
+    def _traverse(self, request: ForwardRequest, output: BlockOutput) -> Traversed | BtError:
+        """What the objective makes of the block's output, or why it cannot."""
+        block = _ComputedBlock(self._block, output)
+        try:
             if request.mode == "read":
-                traversed = self._objective.read(
+                return self._objective.read(
                     block, request.tokens_NT, request.start, request.features_NTD
                 )
-            else:
-                traversed = self._objective.advance(
-                    block,
-                    request.tokens_NT,
-                    request.start,
-                    request.z_NPZ,
-                    request.features_NTD,
-                )
-            return ForwardReply(
-                log_probs_NPV=traversed.log_probs_NPV,
-                z_NPZ=traversed.z_NPZ,
-                features_NTD=traversed.features_NTD,
-                round_index=self._round_index,
-                compute_ms=1000 * (time.perf_counter() - started_s),
+            return self._objective.advance(
+                block, request.tokens_NT, request.start, request.z_NPZ, request.features_NTD
             )
-
-    def _block_for(self, request: ForwardRequest) -> BlockLike:
-        if request.cache_id is None:
-            return self._block
-        num_sequences = len(request.tokens_NT)
-        if request.past:
-            kept = self._caches.resume(request.cache_id, num_sequences, past=request.past)
-            return _CachedBlock(self._block, kept)
-        fresh = self._caches.open(request.cache_id, num_sequences)
-        return self._block if fresh is None else _CachedBlock(self._block, fresh)
+        except BtError as exc:
+            return exc
 
     def _weights(self) -> WeightsReply:
-        with self._lock:
-            if self._encoded is None:
-                self._encoded = encode_tensors(self._block.weights())
-            return WeightsReply(round_index=self._round_index, data=self._encoded)
+        if self._encoded is None:
+            self._encoded = encode_tensors(self._block.weights())
+        return WeightsReply(round_index=self._round_index, data=self._encoded)
 
     def _check_run(self, run_id: str, block: int) -> None:
         if (run_id, block) != (self._manifest.run_id, self._block_index):
@@ -154,16 +195,19 @@ class LocalBlockService:
             raise WireFormatError("this peer has no weights to serve yet; ask another")
 
 
-class _CachedBlock:
-    """A block that goes on from what it saw before."""
+class _ComputedBlock:
+    """A block as an objective sees it, which has computed its request among others already."""
 
-    def __init__(self, block: Block, cache: BlockCache) -> None:
-        self._block = block
-        self._cache = cache
+    def __init__(self, block: Block, output: BlockOutput) -> None:
+        self._output = output
         self.denoise = block.denoise
 
-    def __call__(self, tokens_BT: Tensor, upstream_BTD: Tensor | None = None) -> BlockOutput:
-        return cast("BlockOutput", self._block(tokens_BT, upstream_BTD, self._cache))
+    def __call__(
+        self,
+        tokens_BT: Tensor,  # noqa: ARG002  # the port has them
+        upstream_BTD: Tensor | None = None,  # noqa: ARG002
+    ) -> BlockOutput:
+        return self._output
 
 
 def check_forward_request(request: ForwardRequest, manifest: RunManifest) -> None:

@@ -21,9 +21,9 @@ class SpanService:
         """Wrap services by block; the mapping may change."""
         self._services = services
 
-    async def forward(self, request: ForwardRequest) -> ForwardReply:
+    async def forward(self, request: ForwardRequest, *, asker: str) -> ForwardReply:
         """As the service of the block."""
-        return await self._of(request.block).forward(request)
+        return await self._of(request.block).forward(request, asker=asker)
 
     async def weights(self, run_id: str, block: int) -> WeightsReply:
         """As the service of the block."""

@@ -6,17 +6,18 @@ Shapes: B sequences, T positions, D d_model, V 256 bytes, Z codebook_dim.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bt_p2p.errors import ConfigError
-from bt_p2p.model.kv_cache import BlockCache
+from bt_p2p.model.packing import Packing, Segment
 from bt_p2p.model.seeding import seeded_generator
-from bt_p2p.model.transformer import NORM_EPS, TransformerLayer, rotary_tables
+from bt_p2p.model.transformer import NORM_EPS, TransformerLayer, mix_causally, rotary_tables
 from bt_p2p.model.wire import TensorSpec
 from bt_p2p.protocol.manifest import VOCAB_SIZE, ModelSpec, ObjectiveSpec, RunManifest
 
@@ -77,27 +78,28 @@ class Block(nn.Module):
         self,
         tokens_BT: Tensor,
         upstream_BTD: Tensor | None = None,
-        cache: BlockCache | None = None,
+        packing: Packing | None = None,
     ) -> BlockOutput:
         """Predict the next byte at every position.
 
         Args:
             tokens_BT: int64 [batch, tokens], bytes or MASK_TOKEN, at most `context` tokens.
             upstream_BTD: features of the block before; None counts as zeros. Only for `cascade`.
-            cache: what the block saw before these tokens; they are added to it.
+            packing: how the tokens are a row of segments; None if each sequence is one of its own
+                and begins with them. See `forward_segments`.
 
         Raises:
             ValueError: more tokens than the context holds, or features for a block without use
                 for them.
         """
-        past = 0 if cache is None else cache.num_tokens
-        end = past + tokens_BT.shape[1]
+        end = tokens_BT.shape[1] if packing is None else packing.longest
         if end > self.spec.context:
             raise ValueError(
                 f"{end} tokens do not fit in the context of {self.spec.context}; "
                 f"cut the sequence first"
             )
-        cos_TK, sin_TK = self.cos_TK[past:end], self.sin_TK[past:end]
+        positions = slice(end) if packing is None else packing.positions_S
+        cos_TK, sin_TK = self.cos_TK[positions], self.sin_TK[positions]
         x_BTD = self.embedding(tokens_BT)
         if self.upstream is not None:
             seen_BTD = torch.zeros_like(x_BTD) if upstream_BTD is None else upstream_BTD
@@ -105,12 +107,27 @@ class Block(nn.Module):
         elif upstream_BTD is not None:
             raise ValueError("this block sees no upstream; build it for objective 'cascade'")
         for index, layer in enumerate(self.layers):
-            layer_cache = None if cache is None else cache.layers[index]
-            x_BTD = layer(x_BTD, cos_TK, sin_TK, past, layer_cache)
-        if cache is not None:
-            cache.num_tokens = end
+            mix = mix_causally if packing is None else partial(packing.mix, index)
+            x_BTD = layer(x_BTD, cos_TK, sin_TK, mix)
         features_BTD = self.norm(x_BTD)
         return BlockOutput(features_BTD=features_BTD, logits_BTV=self.head(features_BTD).float())
+
+    def forward_segments(self, segments: Sequence[Segment]) -> list[BlockOutput]:
+        """Sequences of several lengths and pasts in one pass; their caches are extended.
+
+        Raises:
+            ValueError: as `forward`; the caches are as before.
+        """
+        packing = Packing(segments)
+        output: BlockOutput = self(packing.tokens_1S, packing.upstream_1SD, packing)
+        packing.keep()
+        parts = zip(
+            packing.split(output.features_BTD), packing.split(output.logits_BTV), strict=True
+        )
+        return [
+            BlockOutput(features_BTD=features_BTD, logits_BTV=logits_BTV)
+            for features_BTD, logits_BTV in parts
+        ]
 
     def weights(self) -> dict[str, Tensor]:
         """Copies of the weights, float32 on the CPU, always in the same order."""

@@ -20,10 +20,11 @@ class LayerCache:
 
     def extend(self, past: int, k_NHTK: Tensor, v_NHTK: Tensor) -> tuple[Tensor, Tensor]:
         """Write new keys and values behind the first `past`; returns all of them."""
-        end = past + k_NHTK.shape[2]
-        self._k_NHTK[:, :, past:end] = k_NHTK
-        self._v_NHTK[:, :, past:end] = v_NHTK
-        return self._k_NHTK[:, :, :end], self._v_NHTK[:, :, :end]
+        num_new = k_NHTK.shape[2]
+        self._k_NHTK.narrow(2, past, num_new).copy_(k_NHTK)
+        self._v_NHTK.narrow(2, past, num_new).copy_(v_NHTK)
+        end = past + num_new
+        return self._k_NHTK.narrow(2, 0, end), self._v_NHTK.narrow(2, 0, end)
 
 
 class BlockCache:

@@ -7,16 +7,21 @@ Shapes: B sequences, T positions, D d_model, H heads, K size of a head, M hidden
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bt_p2p.model.kv_cache import LayerCache
 from bt_p2p.protocol.manifest import ModelSpec
 
 ROTARY_BASE = 10_000.0
 """Slowest wavelength of the rotary positions is about 2 pi times this, in positions."""
 NORM_EPS = 1e-6
+
+Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Queries, keys and values of new positions, float [batch, heads, tokens, K], to what each position
+takes from those it sees, of the same shape."""
 
 
 def rotary_tables(spec: ModelSpec) -> tuple[Tensor, Tensor]:
@@ -46,6 +51,11 @@ def rotate(x_BHTK: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
     )
 
 
+def mix_causally(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
+    """Whole sequences from their beginning: position t sees positions 0..t."""
+    return F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
+
+
 class Attention(nn.Module):
     """Causal self-attention."""
 
@@ -56,21 +66,15 @@ class Attention(nn.Module):
         self.out = nn.Linear(spec.d_model, spec.d_model, bias=False)
 
     def forward(
-        self,
-        x_BTD: Tensor,
-        cos_TK: Tensor,
-        sin_TK: Tensor,
-        past: int = 0,
-        cache: LayerCache | None = None,
+        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, mix: Mix = mix_causally
     ) -> Tensor:
-        """Mix positions; position t sees positions 0..t.
+        """Mix positions.
 
         Args:
             x_BTD: float [batch, tokens, d_model].
             cos_TK: float32 [tokens, K/2], as sin_TK, for these positions.
             sin_TK: see `rotary_tables`.
-            past: positions in the cache, before these.
-            cache: keys and values of the past; these are added.
+            mix: decides which positions each one sees.
         """
         num_sequences, num_tokens, d_model = x_BTD.shape
         qkv_BTCHK = self.qkv(x_BTD).view(num_sequences, num_tokens, 3, self.num_heads, -1)
@@ -80,16 +84,7 @@ class Attention(nn.Module):
         with torch.autocast(x_BTD.device.type, enabled=False):
             q_BHTK = rotate(q_BHTK, cos_TK, sin_TK).to(dtype)
             k_BHTK = rotate(k_BHTK, cos_TK, sin_TK).to(dtype)
-            v_BHTK = v_BHTK.to(dtype)
-            is_seen_TT = None
-            if cache is not None:
-                k_BHTK, v_BHTK = cache.extend(past, k_BHTK, v_BHTK)
-                is_seen_TT = torch.ones(
-                    num_tokens, past + num_tokens, dtype=torch.bool, device=x_BTD.device
-                ).tril(diagonal=past)
-            mixed_BHTK = F.scaled_dot_product_attention(
-                q_BHTK, k_BHTK, v_BHTK, attn_mask=is_seen_TT, is_causal=cache is None
-            )
+            mixed_BHTK = mix(q_BHTK, k_BHTK, v_BHTK.to(dtype))
         mixed_BTD = mixed_BHTK.transpose(1, 2).reshape(num_sequences, num_tokens, d_model)
         out_BTD: Tensor = self.out(mixed_BTD)
         return out_BTD
@@ -121,14 +116,9 @@ class TransformerLayer(nn.Module):
         self.feed_forward = FeedForward(spec)
 
     def forward(
-        self,
-        x_BTD: Tensor,
-        cos_TK: Tensor,
-        sin_TK: Tensor,
-        past: int = 0,
-        cache: LayerCache | None = None,
+        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, mix: Mix = mix_causally
     ) -> Tensor:
         """One layer; arguments as in `Attention.forward`."""
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cos_TK, sin_TK, past, cache)
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cos_TK, sin_TK, mix)
         out_BTD: Tensor = x_BTD + self.feed_forward(self.feed_forward_norm(x_BTD))
         return out_BTD

@@ -97,7 +97,7 @@ class HivemindBlockServer:
         """One request after another, until the client closes the stream or leaves it idle."""
         self._num_streams += 1
         try:
-            await self._answer_all(reader, writer)
+            await self._answer_all(str(info.peer_id), reader, writer)
         except WireFormatError as exc:  # what follows on this stream could not be told apart
             await self._refuse_and_close(reader, writer, str(exc))
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as exc:
@@ -106,16 +106,22 @@ class HivemindBlockServer:
             self._num_streams -= 1
             writer.close()
 
-    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer_all(
+        self, asker: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if self._num_streams > MAX_OPEN_STREAMS:
             raise WireFormatError("busy: too many streams are open; ask another holder")
         request = await read_frame(reader, timeout_s=READ_TIMEOUT_S)
         while True:
-            await self._answer(request, reader, writer)
+            await self._answer(request, asker, reader, writer)
             request = await read_frame(reader, timeout_s=IDLE_STREAM_S)
 
     async def _answer(
-        self, request: Frame, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        request: Frame,
+        asker: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         self._num_requests += 1
         try:
@@ -125,7 +131,7 @@ class HivemindBlockServer:
             operation = request.header.get("op")
             if operation == "forward":
                 asked = decode_request(request)
-                reply = await _unless_gone(self._forwarder.forward(asked), reader)
+                reply = await _unless_gone(self._forwarder.forward(asked, asker=asker), reader)
                 frame = encode_reply(reply)
                 await write_frame(writer, frame, timeout_s=READ_TIMEOUT_S)
                 self.bytes_sent += len(frame.body)

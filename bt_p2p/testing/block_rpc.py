@@ -43,15 +43,21 @@ class InMemoryBlockClient:
     Attributes:
         services: peer id -> the block it serves; peers may come and go.
         faults: what goes wrong.
+        peer_id: who asks.
         calls: (peer id, block) of every forward request, in order.
     """
 
     def __init__(
-        self, services: MutableMapping[str, BlockService], faults: FaultPlan | None = None
+        self,
+        services: MutableMapping[str, BlockService],
+        faults: FaultPlan | None = None,
+        *,
+        peer_id: str = "client",
     ) -> None:
         """Wrap; the dictionary is looked up anew at every call."""
         self.services = services
         self.faults = FaultPlan() if faults is None else faults
+        self.peer_id = peer_id
         self.calls: list[tuple[str, int]] = []
         self._forwarders: dict[str, tuple[BlockService, Forwarder]] = {}
 
@@ -62,7 +68,9 @@ class InMemoryBlockClient:
         self.calls.append((peer_id, request.block))
         reply, fault = await self._ask(
             peer_id,
-            lambda service: self._forwarder(peer_id, service).forward(_copy_request(request)),
+            lambda service: self._forwarder(peer_id, service).forward(
+                _copy_request(request), asker=self.peer_id
+            ),
             timeout_s=timeout_s,
         )
         if fault == "wrong_shape":

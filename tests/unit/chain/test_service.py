@@ -17,6 +17,7 @@ from bt_p2p.protocol.limits import MAX_REQUEST_SEQUENCES
 from bt_p2p.protocol.manifest import MASK_TOKEN
 from bt_p2p.testing.tiny import tiny_manifest, tiny_service, tiny_weights
 
+ASKER = "somebody"
 PLAIN = tiny_manifest()
 DIFFUSION = tiny_manifest(objective="diffusion")
 CONTEXT = PLAIN.model.context
@@ -66,7 +67,7 @@ def test_requests_out_of_range_are_refused(request_: ForwardRequest, part: str) 
     """Named, computed by nobody, counted as no answer."""
     service = tiny_service(PLAIN, 1)
     with pytest.raises(WireFormatError, match=part) as caught:
-        asyncio.run(service.forward(request_))
+        asyncio.run(service.forward(request_, asker=ASKER))
     assert (0, True) == (service.num_requests, len(str(caught.value)) < 250)
 
 
@@ -92,7 +93,7 @@ def test_answers_have_the_shape_that_was_asked_for(manifest, mode) -> None:
     asked = request_of(
         [[1, 2, 3], [4, 5, 6]], start=1, run_id=manifest.run_id, mode=mode, z_NPZ=z_NPZ
     )
-    reply = asyncio.run(service.forward(asked))
+    reply = asyncio.run(service.forward(asked, asker=ASKER))
     assert ((2, 2, 256), 4, 1) == (
         tuple(reply.log_probs_NPV.shape),
         reply.round_index,
@@ -106,14 +107,16 @@ def test_diffusion_refuses_to_advance_without_z() -> None:
     """The objective says what it needs."""
     service = tiny_service(DIFFUSION, 1)
     with pytest.raises(WireFormatError, match="needs z of shape"):
-        asyncio.run(service.forward(request_of(run_id=DIFFUSION.run_id, mode="advance")))
+        asyncio.run(
+            service.forward(request_of(run_id=DIFFUSION.run_id, mode="advance"), asker=ASKER)
+        )
 
 
 def test_nothing_is_served_before_weights_are_there() -> None:
     """Random weights are nobody's model."""
     service = LocalBlockService(PLAIN, 1)
     with pytest.raises(WireFormatError, match="no weights to serve yet; ask another"):
-        asyncio.run(service.forward(request_of()))
+        asyncio.run(service.forward(request_of(), asker=ASKER))
     with pytest.raises(WireFormatError, match="no weights to serve yet"):
         asyncio.run(service.weights(PLAIN.run_id, 1))
 
@@ -121,13 +124,13 @@ def test_nothing_is_served_before_weights_are_there() -> None:
 def test_adopting_swaps_whole_weights() -> None:
     """Every tensor, the round, the download and the answers."""
     service = tiny_service(PLAIN, 1)
-    before = asyncio.run(service.forward(request_of()))
+    before = asyncio.run(service.forward(request_of(), asker=ASKER))
     asyncio.run(service.weights(PLAIN.run_id, 1))
     other = tiny_weights(PLAIN, 2)
 
     service.adopt(other, 9)
 
-    after = asyncio.run(service.forward(request_of()))
+    after = asyncio.run(service.forward(request_of(), asker=ASKER))
     reply = asyncio.run(service.weights(PLAIN.run_id, 1))
     served = service.served_weights()
     assert all(torch.equal(served[name], other[name]) for name in other)
@@ -172,9 +175,11 @@ def test_requests_do_not_change_the_weights_or_each_other() -> None:
     service = tiny_service(PLAIN, 1)
 
     async def ask_twice():
-        return await asyncio.gather(service.forward(request_of()), service.forward(request_of()))
+        return await asyncio.gather(
+            service.forward(request_of(), asker=ASKER), service.forward(request_of(), asker=ASKER)
+        )
 
     first, second = asyncio.run(ask_twice())
-    assert torch.equal(first.log_probs_NPV, second.log_probs_NPV)
+    torch.testing.assert_close(first.log_probs_NPV, second.log_probs_NPV)
     assert 2 == service.num_requests
     assert first != replace(first, round_index=5)

@@ -240,8 +240,8 @@ class Spoiling:
         self._service = service
         self._spoilt = spoilt
 
-    async def forward(self, request):
-        return replace(await self._service.forward(request), features_NTD=self._spoilt)
+    async def forward(self, request, *, asker):
+        return replace(await self._service.forward(request, asker=asker), features_NTD=self._spoilt)
 
 
 @pytest.mark.parametrize("is_carrying", [False, True], ids=["forwarded", "carried"])

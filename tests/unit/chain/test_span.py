@@ -12,6 +12,7 @@ from bt_p2p.chain.span import SpanService
 from bt_p2p.errors import WireFormatError
 from bt_p2p.testing.tiny import tiny_manifest, tiny_service
 
+ASKER = "somebody"
 MANIFEST = tiny_manifest(num_blocks=4)
 
 
@@ -30,8 +31,8 @@ def test_each_block_answers_for_itself() -> None:
     services = {block: tiny_service(MANIFEST, block, round_index=block) for block in (1, 2)}
     span = SpanService(services)
     for block, service in services.items():
-        expected = asyncio.run(service.forward(request(block)))
-        found = asyncio.run(span.forward(request(block)))
+        expected = asyncio.run(service.forward(request(block), asker=ASKER))
+        found = asyncio.run(span.forward(request(block), asker=ASKER))
         assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
         assert block == asyncio.run(span.weights(MANIFEST.run_id, block)).round_index
 
@@ -41,8 +42,8 @@ def test_another_block_is_refused_with_those_that_are_served() -> None:
     services = {1: tiny_service(MANIFEST, 1)}
     span = SpanService(services)
     with pytest.raises(WireFormatError, match="serves block 1, not block 2"):
-        asyncio.run(span.forward(request(2)))
+        asyncio.run(span.forward(request(2), asker=ASKER))
     services[2] = tiny_service(MANIFEST, 2)
-    asyncio.run(span.forward(request(2)))
+    asyncio.run(span.forward(request(2), asker=ASKER))
     with pytest.raises(WireFormatError, match="serves block 1, 2, not block 3"):
         asyncio.run(span.weights(MANIFEST.run_id, 3))

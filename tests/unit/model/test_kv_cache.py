@@ -7,6 +7,7 @@ import torch
 
 from bt_p2p.model.block import initial_block
 from bt_p2p.model.kv_cache import BlockCache, cache_size_bytes
+from bt_p2p.model.packing import Segment
 from bt_p2p.protocol.manifest import ModelSpec, ObjectiveSpec, RunManifest
 
 CPU = torch.device("cpu")
@@ -34,6 +35,12 @@ def inputs(block, num_tokens=16):
     return tokens_NT, torch.randn(2, num_tokens, 16, generator=generator)
 
 
+def extended(block, tokens_NT, upstream_NTD, cache):
+    """What the block makes of one segment."""
+    segment = Segment(tokens_NT=tokens_NT, upstream_NTD=upstream_NTD, cache=cache)
+    return block.forward_segments([segment])[0]
+
+
 @pytest.mark.parametrize("cuts", [[16], [1] * 16, [5, 1, 1, 9], [10, 6], [1, 15]], ids=str)
 def test_pieces_give_what_the_whole_gives(block, cuts):
     """However the tokens are cut, logits and features are those of one pass."""
@@ -45,7 +52,7 @@ def test_pieces_give_what_the_whole_gives(block, cuts):
         for size in cuts:
             piece = slice(start, start + size)
             given = None if features_NTD is None else features_NTD[:, piece]
-            output = block(tokens_NT[:, piece], given, cache)
+            output = extended(block, tokens_NT[:, piece], given, cache)
             torch.testing.assert_close(whole.logits_BTV[:, piece], output.logits_BTV, **CLOSE)
             torch.testing.assert_close(whole.features_BTD[:, piece], output.features_BTD, **CLOSE)
             start += size
@@ -59,10 +66,10 @@ def test_what_is_cut_off_is_forgotten(block):
     other_NT[:, 6:] = (other_NT[:, 6:] + 100) % 256
     cache = BlockCache(SPEC, 2, CPU)
     with torch.inference_mode():
-        block(tokens_NT, features_NTD, cache)
+        extended(block, tokens_NT, features_NTD, cache)
         cache.truncate(6)
         given = None if features_NTD is None else features_NTD[:, 6:]
-        found = block(other_NT[:, 6:], given, cache)
+        found = extended(block, other_NT[:, 6:], given, cache)
         expected = block(other_NT, features_NTD)
     torch.testing.assert_close(expected.logits_BTV[:, 6:], found.logits_BTV, **CLOSE)
 
@@ -72,9 +79,9 @@ def test_more_than_the_context_is_refused_and_keeps_the_cache(block):
     tokens_NT, features_NTD = inputs(block)
     cache = BlockCache(SPEC, 2, CPU)
     with torch.inference_mode():
-        block(tokens_NT, features_NTD, cache)
+        extended(block, tokens_NT, features_NTD, cache)
         with pytest.raises(ValueError, match="17 tokens do not fit"):
-            block(tokens_NT[:, :1], None, cache)
+            extended(block, tokens_NT[:, :1], None, cache)
     assert 16 == cache.num_tokens
 
 

@@ -1,0 +1,148 @@
+"""Requests that wait at the same moment are computed together, fairly between those who ask.
+
+One thread computes. Whenever it is free it takes a batch of what is waiting then, so that a lone
+request waits for nothing. Askers take turns: whoever has many requests waiting delays another one by
+no more than a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from bt_p2p.errors import BusyError
+from bt_p2p.protocol.limits import MAX_BATCH_TOKENS, MAX_WAITING_REQUESTS
+
+Job = TypeVar("Job")
+Answer = TypeVar("Answer")
+Result = TypeVar("Result")
+
+Compute = Callable[[Sequence[Job]], Sequence[Answer | Exception]]
+"""Answers to a batch of jobs, in order, or for some of them the error that is theirs. If it raises, each
+job is tried alone; it may be called again with the same job."""
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Waiting(Generic[Job, Answer]):
+    """A job that is not computed yet."""
+
+    job: Job
+    asker: str
+    """Peer id of whoever asked."""
+    num_tokens: int
+    """What it costs."""
+    key: bytes | None = None
+    """Jobs of one asker with the same key are never in one batch."""
+    future: Future[Answer] = field(default_factory=Future)
+
+
+class Batcher(Generic[Job, Answer]):
+    """Collects jobs from an event loop, and computes them on a thread of its own."""
+
+    def __init__(self, compute: Compute[Job, Answer]) -> None:
+        """No thread is started before the first job."""
+        self._compute = compute
+        self._lock = threading.Lock()
+        self._queues: OrderedDict[str, deque[Waiting[Job, Answer]]] = OrderedDict()
+        """By asker; whose turn is next comes first."""
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batcher")
+
+    async def ask(
+        self, job: Job, *, asker: str, num_tokens: int, key: bytes | None = None
+    ) -> Answer:
+        """The answer to a job; one that is given up while it waits is never computed.
+
+        Raises:
+            BusyError: this asker has `MAX_WAITING_REQUESTS` waiting.
+        """
+        waiting = Waiting[Job, Answer](job=job, asker=asker, num_tokens=num_tokens, key=key)
+        self._enter(waiting)
+        self._worker.submit(self._work)
+        try:
+            return await asyncio.wrap_future(waiting.future)
+        finally:
+            self._remove([waiting])
+
+    def between(self, work: Callable[[], Result]) -> Future[Result]:
+        """Do something between two batches, on the thread that computes them."""
+        return self._worker.submit(work)
+
+    def _enter(self, waiting: Waiting[Job, Answer]) -> None:
+        with self._lock:
+            queue = self._queues.setdefault(waiting.asker, deque())
+            if len(queue) >= MAX_WAITING_REQUESTS:
+                raise BusyError(
+                    f"busy: {len(queue)} of your requests are waiting; ask again later or "
+                    f"ask another holder"
+                )
+            queue.append(waiting)
+
+    def _remove(self, gone: Iterable[Waiting[Job, Answer]]) -> None:
+        with self._lock:
+            for waiting in gone:
+                queue = self._queues.get(waiting.asker, deque())
+                if waiting in queue:
+                    queue.remove(waiting)
+                if not queue:
+                    self._queues.pop(waiting.asker, None)
+
+    def _work(self) -> None:
+        """One batch, if anything waits. It is called as often as jobs came, so none is left."""
+        with self._lock:
+            batch = pick_batch(self._queues, max_tokens=MAX_BATCH_TOKENS)
+            for waiting in batch:
+                self._queues.move_to_end(waiting.asker)
+        self._remove(batch)
+        running = [each for each in batch if each.future.set_running_or_notify_cancel()]
+        for waiting, outcome in zip(
+            running, self._outcomes([each.job for each in running]), strict=True
+        ):
+            if isinstance(outcome, Exception):
+                waiting.future.set_exception(outcome)
+            else:
+                waiting.future.set_result(outcome)
+
+    def _outcomes(self, jobs: Sequence[Job]) -> Sequence[Answer | Exception]:
+        if not jobs:
+            return []
+        try:
+            return self._compute(jobs)
+        except Exception as exc:  # noqa: BLE001 - whoever asked gets it
+            if len(jobs) == 1:
+                return [exc]
+            return [outcome for job in jobs for outcome in self._outcomes([job])]
+
+
+def pick_batch(
+    queues: Mapping[str, Iterable[Waiting[Job, Answer]]], *, max_tokens: int
+) -> list[Waiting[Job, Answer]]:
+    """What is computed next: one job of each asker in turn, and again, while they fit.
+
+    Args:
+        queues: jobs by asker, each in the order in which they came; whose turn it is comes first.
+        max_tokens: of the whole batch; a single job may have more.
+    """
+    batch: list[Waiting[Job, Answer]] = []
+    keys: set[tuple[str, bytes]] = set()
+    num_tokens = 0
+    turns = deque(iter(queue) for queue in queues.values())
+    while turns:
+        queue = turns.popleft()
+        waiting = next(queue, None)
+        if waiting is None:
+            continue
+        if waiting.key is not None:
+            if (waiting.asker, waiting.key) in keys:
+                continue  # and what this asker wants after it keeps its place, too
+            keys.add((waiting.asker, waiting.key))
+        num_tokens += waiting.num_tokens
+        if batch and num_tokens > max_tokens:
+            break
+        batch.append(waiting)
+        turns.append(queue)
+    return batch
