@@ -25,7 +25,7 @@ MAX_ASKER_CACHES_SIZE_BYTES = 128 * 1024**2
 MAX_BATCH_TOKENS = 512
 """New tokens that a holder computes in one pass; more are hardly faster for each, and others wait."""
 MAX_WAITING_REQUESTS = 32
-"""Requests of one client that a holder lets wait; half of what it takes in, so that others get in."""
+"""Requests of one client that a holder lets wait; half of all that it answers, so that others get in."""
 MAX_UNCLAIMED_SIZE_BYTES = 64 * 1024**2
 """z and features that holders have handed on before the client asked for what follows."""
 UNCLAIMED_TTL_S = 10.0

@@ -113,13 +113,13 @@ class HivemindBlockServer:
             raise WireFormatError("busy: too many streams are open; ask another holder")
         request = await read_frame(reader, timeout_s=READ_TIMEOUT_S)
         while True:
-            await self._answer(asker, request, reader, writer)
+            await self._answer(request, asker, reader, writer)
             request = await read_frame(reader, timeout_s=IDLE_STREAM_S)
 
     async def _answer(
         self,
-        asker: str,
         request: Frame,
+        asker: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -131,8 +131,7 @@ class HivemindBlockServer:
             operation = request.header.get("op")
             if operation == "forward":
                 asked = decode_request(request)
-                answering = self._forwarder.forward(asked, asker=asker)
-                reply = await _unless_gone(answering, reader)
+                reply = await _unless_gone(self._forwarder.forward(asked, asker=asker), reader)
                 frame = encode_reply(reply)
                 await write_frame(writer, frame, timeout_s=READ_TIMEOUT_S)
                 self.bytes_sent += len(frame.body)

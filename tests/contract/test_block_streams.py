@@ -32,14 +32,14 @@ class Counting:
         self.is_slow = False
         self.num_cancelled = 0
 
-    async def forward(self, request: ForwardRequest) -> ForwardReply:
+    async def forward(self, request: ForwardRequest, *, asker: str) -> ForwardReply:
         if self.is_slow:
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
                 self.num_cancelled += 1
                 raise
-        return await self._service.forward(request)
+        return await self._service.forward(request, asker=asker)
 
     def readiness(self, run_id, block):
         return self._service.readiness(run_id, block)
