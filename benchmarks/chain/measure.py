@@ -126,14 +126,14 @@ class SettingRun:
 
     def _measure_crowds(self, tick: Tick) -> list[Crowd]:
         setting, crowds = self._setting, []
-        if setting.sessions:
-            self._set_link(setting.links[0])
-        for count in setting.sessions:
-            groups = []
-            for _ in self._prompts:
-                groups.append(self._ask_together(count))
-                tick(f"{setting.name}: {count} sessions at once")
-            crowds.append(make_crowd(setting.name, setting.links[0], groups))
+        for link in setting.links if setting.sessions else ():
+            self._set_link(link)
+            for count in setting.sessions:
+                groups = []
+                for _ in self._prompts:
+                    groups.append(self._ask_together(count))
+                    tick(f"{setting.name}, {link.title}: {count} sessions at once")
+                crowds.append(make_crowd(setting.name, link, groups))
         return crowds
 
     def _set_link(self, link: Link) -> None:

@@ -217,14 +217,21 @@ def _way_title(figures: Figures) -> str:
 def _crowds_table(crowds: Iterable[Crowd]) -> str:
     header = ["Setting", "link", "sessions", "bytes/s together", "against one"]
     header += ["slowest / fastest", "longest wait, s"]
-    single = {crowd.setting: crowd.bytes_per_s for crowd in crowds if crowd.num_sessions == 1}
+    crowds = list(crowds)
+    single = {
+        (crowd.setting, crowd.link): crowd.bytes_per_s
+        for crowd in crowds
+        if crowd.num_sessions == 1
+    }
     rows = [
         [
             crowd.setting,
             crowd.link.title,
             str(crowd.num_sessions),
             f"**{crowd.bytes_per_s:.1f}**",
-            f"{crowd.bytes_per_s / single[crowd.setting]:.2f}" if crowd.setting in single else "",
+            f"{crowd.bytes_per_s / alone:.2f}"
+            if (alone := single.get((crowd.setting, crowd.link)))
+            else "",
             f"{crowd.slowest_share:.2f}",
             f"{crowd.longest_gap_s:.2f}",
         ]

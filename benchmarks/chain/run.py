@@ -150,7 +150,7 @@ def with_trained(setting: Setting, texts: Texts, folder: Path) -> tuple[Setting,
 
 def _num_answers(setting: Setting, repeats: int) -> int:
     answers = len(setting.links) * len(setting.lengths) * len(setting.ways)
-    return repeats * (answers + len(setting.sessions))
+    return repeats * (answers + len(setting.links) * len(setting.sessions))
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Requests that wait at the same moment are computed together, fairly between those who ask.
 
-One thread computes. Whenever it is free it takes a batch of what is waiting then, so that a lone
-request waits for nothing. Askers take turns: whoever has many requests waiting delays another one by
+One thread computes. Whenever it is free it takes a batch of what is waiting then. If many have asked
+lately it waits a few milliseconds for more of them: a small batch costs almost as much as a large one. A
+lone client waits for nothing. Askers take turns: whoever has many requests waiting delays another one by
 no more than a batch.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +19,11 @@ from typing import Generic, TypeVar
 
 from bt_p2p.errors import BusyError
 from bt_p2p.protocol.limits import MAX_BATCH_TOKENS, MAX_WAITING_REQUESTS
+
+MAX_GATHER_S = 0.004
+"""A batch waits for others so long at most."""
+RECENT_S = 0.25
+"""Those who were answered in this time are expected to ask again."""
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
@@ -47,9 +54,11 @@ class Batcher(Generic[Job, Answer]):
     def __init__(self, compute: Compute[Job, Answer]) -> None:
         """No thread is started before the first job."""
         self._compute = compute
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._queues: OrderedDict[str, deque[Waiting[Job, Answer]]] = OrderedDict()
         """By asker; whose turn is next comes first."""
+        self._answered: deque[tuple[float, object]] = deque()
+        """When whom was answered lately; used by the worker alone."""
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batcher")
 
     async def ask(
@@ -81,6 +90,7 @@ class Batcher(Generic[Job, Answer]):
                     f"ask another holder"
                 )
             queue.append(waiting)
+            self._lock.notify()
 
     def _remove(self, gone: Iterable[Waiting[Job, Answer]]) -> None:
         with self._lock:
@@ -93,6 +103,7 @@ class Batcher(Generic[Job, Answer]):
 
     def _work(self) -> None:
         """One batch, if anything waits. It is called as often as jobs came, so none is left."""
+        self._gather()
         with self._lock:
             batch = pick_batch(self._queues, max_tokens=MAX_BATCH_TOKENS)
             for waiting in batch:
@@ -106,6 +117,21 @@ class Batcher(Generic[Job, Answer]):
                 waiting.future.set_exception(outcome)
             else:
                 waiting.future.set_result(outcome)
+            self._answered.append((time.monotonic(), waiting.key or waiting.asker))
+
+    def _gather(self) -> None:
+        """Wait for a while until half of those who asked lately are asking again."""
+        now_s = time.monotonic()
+        while self._answered and self._answered[0][0] < now_s - RECENT_S:
+            self._answered.popleft()
+        num_recent = len({who for _, who in self._answered})
+
+        def is_enough() -> bool:
+            num_waiting = sum(len(queue) for queue in self._queues.values())
+            return not num_waiting or num_waiting >= num_recent / 2
+
+        with self._lock:
+            self._lock.wait_for(is_enough, timeout=MAX_GATHER_S)
 
     def _outcomes(self, jobs: Sequence[Job]) -> Sequence[Answer | Exception]:
         if not jobs:

@@ -287,7 +287,7 @@ def test_a_run_in_memory_writes_a_report(options: Options) -> None:
     assert 2 * 2 * 4 == len(report.figures)
     assert all(one.is_as_ar for one in report.figures if one.way == "draft")
     assert {1, 2} == {one.traversals for one in report.figures if one.way == "sweep"}
-    assert [1, 3] == [crowd.num_sessions for crowd in report.crowds]
+    assert [1, 3, 1, 3] == [crowd.num_sessions for crowd in report.crowds]  # of both links
     assert "initial weights" in report.notes[0]
     text = (options.out / "chain.md").read_text()
     assert "| 25 ms, no limit | 16 | baseline (100% forwarded) |" in text

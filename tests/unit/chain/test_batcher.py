@@ -241,3 +241,37 @@ def test_jobs_of_one_key_are_computed_one_after_another() -> None:
 def test_nothing_waits() -> None:
     """Then nothing is computed."""
     assert "" == picked({}, 9)
+
+
+def test_a_batch_waits_for_others_while_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who were answered lately will ask again: half of them are waited for."""
+    monkeypatch.setattr("bt_p2p.chain.batcher.MAX_GATHER_S", DEADLINE_S)
+    monkeypatch.setattr("bt_p2p.chain.batcher.RECENT_S", DEADLINE_S)
+
+    async def story(gate: Gate) -> None:
+        gate.open()
+        await asyncio.gather(*(gate.ask("word", f"peer {index}") for index in range(4)))
+        gate.batches.clear()
+        one = gate.ask("one", "peer 1")
+        await asyncio.sleep(0.1)
+        assert [] == gate.batches
+        await asyncio.gather(one, gate.ask("two", "peer 2"))
+
+    assert [["one", "two"]] == played(story)
+
+
+def test_a_lone_asker_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one of two, and nobody waits for those who asked long ago."""
+    monkeypatch.setattr("bt_p2p.chain.batcher.MAX_GATHER_S", 2 * DEADLINE_S)
+
+    async def story(gate: Gate) -> None:
+        gate.open()
+        for word in ("a", "b", "c"):
+            await gate.ask(word)
+        await gate.ask("d", "another")
+        await gate.ask("e")
+        await asyncio.gather(*(gate.ask("word", f"peer {index}") for index in range(9)))
+        await asyncio.sleep(0.3)
+        await gate.ask("f")
+
+    played(story)
