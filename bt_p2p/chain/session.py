@@ -225,6 +225,8 @@ class ChainSession:
     ) -> list[Answer] | None:
         """One traversal in which holders hand on to each other; None when it fails."""
         route = await self._plan()
+        if not all(route.holders):  # one has failed since; whoever carries looks for others
+            return None
         peer_ids = [holders[0].peer_id for holders in route.holders]
         for _ in range(2):
             sent = self._linked(requests, peer_ids, is_kept=is_kept)

@@ -152,6 +152,17 @@ def test_a_holder_that_freezes_holds_up_a_forwarded_traversal_only_once(
         assert spare == each.hops[1].peer_id
 
 
+@pytest.mark.parametrize("manifest", [PLAIN, CASCADE], ids=["plain", "cascade"])
+def test_a_block_whose_only_holder_was_given_up_is_looked_for_again(small_swarm, manifest) -> None:
+    """The holder has come back since."""
+    swarm = small_swarm(manifest, [1, 1, 1])
+    expected = traverse(swarm)
+    swarm.session._route = swarm.session._route.without(swarm.holders[1][0])
+    found = traverse(swarm)
+    assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
+    assert 2 == swarm.num_look_ups
+
+
 def test_holders_that_cannot_reach_each_other_are_served_by_the_client(small_swarm) -> None:
     """After a few traversals in vain it no longer tries; every answer is right."""
 
