@@ -131,16 +131,37 @@ class ScoreAccumulator:
         )
 
 
-def score_blocks(manifest: RunManifest, blocks: Sequence[Block], data: NDArray[np.uint8]) -> Score:
-    """Score local blocks, given in order, on a text; takes a forward pass over all of it."""
+def score_blocks(
+    manifest: RunManifest,
+    blocks: Sequence[Block],
+    data: NDArray[np.uint8],
+    *,
+    noise: torch.Generator | None = None,
+) -> Score:
+    """Score local blocks, given in order, on a text; takes a forward pass over all of it.
+
+    Args:
+        manifest: of the blocks.
+        blocks: all of the model.
+        data: uint8 bytes, at least two.
+        noise: score the traversals of generation, which for `diffusion` begin at pure noise drawn
+            with this; None scores what the context alone says. No target is seen in either.
+    """
     objectives = [make_objective(manifest, index) for index in range(len(blocks))]
     accumulator = ScoreAccumulator(len(blocks))
     with torch.inference_mode():
         for batch in scoring_windows(data, manifest.model.context):
-            log_probs, features_NTD = [], None
+            log_probs, features_NTD, z_NTZ = [], None, None
+            if noise is not None:
+                num_windows, num_tokens = batch.inputs_NT.shape
+                z_NTZ = objectives[0].initial_noise(num_windows, num_tokens, noise)
             for objective, block in zip(objectives, blocks, strict=True):
                 tokens_NT = batch.inputs_NT.to(block.cos_TK.device)
-                traversed = objective.read(block, tokens_NT, 0, features_NTD)
+                if noise is None:
+                    traversed = objective.read(block, tokens_NT, 0, features_NTD)
+                else:
+                    traversed = objective.advance(block, tokens_NT, 0, z_NTZ, features_NTD)
+                    z_NTZ = traversed.z_NPZ
                 log_probs.append(traversed.log_probs_NPV.cpu())
                 features_NTD = traversed.features_NTD
             accumulator.add(log_probs, batch.targets_NT, batch.mask_NT)

@@ -111,3 +111,24 @@ def test_the_size_of_batches_does_not_matter():
             log_probs = torch.log_softmax(block(batch.inputs_NT).logits_BTV, -1)
             accumulator.add([log_probs], batch.targets_NT, batch.mask_NT)
     assert whole == pytest.approx(accumulator.score().final_nats, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["plain", "cascade", "diffusion"])
+def test_generation_is_scored_from_pure_noise(name):
+    """Where nothing is handed on it is what the context says; the noise of diffusion shows."""
+    manifest = RunManifest(
+        model=ModelSpec(d_model=16, num_heads=2, num_blocks=2, layers_per_block=1, context=CONTEXT),
+        objective=ObjectiveSpec.model_validate({"name": name, "sweep_max_bytes": 4}),
+    )
+    blocks = [initial_block(manifest, index) for index in range(2)]
+    data = np.arange(100, dtype=np.uint8)
+
+    def score(noise):
+        return score_blocks(manifest, blocks, data, noise=noise).final_nats
+
+    seeded = [score(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    assert seeded[0] == seeded[1]
+    is_noisy = name == "diffusion"
+    assert is_noisy == (seeded[0] != seeded[2])
+    assert is_noisy == (seeded[0] != score(None))
+    assert math.log(256) == pytest.approx(seeded[0], abs=0.5)
