@@ -39,7 +39,7 @@ class ModelSpec(_Spec):
     """Attention heads; d_model / num_heads must be even, for rotary positions."""
     num_blocks: Annotated[int, Field(ge=1, le=256)] = 3
     """Blocks, the units of training (B)."""
-    layers_per_block: Annotated[int, Field(ge=1, le=64)] = 2
+    layers_per_block: Annotated[int, Field(ge=1, le=64)] = 4
     """Transformer layers in each block."""
     context: Annotated[int, Field(ge=8, le=65536)] = 128
     """Bytes a block sees at once (T)."""

@@ -33,8 +33,14 @@ _NUM_STORY_LINES = 3
 
 
 def full_plan() -> DemoPlan:
-    """Three blocks, two replicas each: about five minutes on two cores."""
-    manifest = RunManifest.build({"name": "demo", "rounds": {"round_s": 10, "decay_rounds": 24}})
+    """Three thin blocks, two replicas each: about five minutes on two cores."""
+    manifest = RunManifest.build(
+        {
+            "name": "demo",
+            "model": {"layers_per_block": 2},
+            "rounds": {"round_s": 10, "decay_rounds": 24},
+        }
+    )
     return DemoPlan(
         manifest=manifest, num_volunteers=6, train_s=200, eval_bytes=32_768, new_bytes=120
     )
