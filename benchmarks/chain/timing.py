@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from bt_p2p.chain.block_rpc import BlockClient, ForwardRequest
 from bt_p2p.chain.drafter import Drafter
 from bt_p2p.chain.generate import Chunk, GenerateOptions, generate
 from bt_p2p.chain.session import ChainSession, Hop, LookUp, Traversal
-from bt_p2p.objective.base import TraversalMode
 from bt_p2p.protocol.manifest import RunManifest
 
 _REQUEST_TIMEOUT_S = 10.0
@@ -36,20 +35,10 @@ class TimedSession(ChainSession):
         self.traversal_ms: list[float] = []
         self.num_forwarded = 0
 
-    async def traverse(
-        self,
-        tokens_NT: Tensor,
-        *,
-        start: int,
-        mode: TraversalMode,
-        z_NPZ: Tensor | None = None,
-        is_kept: bool = False,
-    ) -> Traversal:
+    async def traverse(self, tokens_NT: Tensor, **options: Any) -> Traversal:
         """See `ChainSession.traverse`."""
         started_s = time.perf_counter()
-        traversal = await super().traverse(
-            tokens_NT, start=start, mode=mode, z_NPZ=z_NPZ, is_kept=is_kept
-        )
+        traversal = await super().traverse(tokens_NT, **options)
         self.traversal_ms.append(1000 * (time.perf_counter() - started_s))
         self.num_forwarded += traversal.is_forwarded
         return traversal

@@ -33,6 +33,9 @@ from bt_p2p.protocol.limits import (
 
 logger = logging.getLogger(__name__)
 
+_ENTRY_BYTES = 1024
+"""What anything kept costs besides its tensors, so that empty ones are bounded, too."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Unclaimed:
@@ -91,7 +94,7 @@ class Forwarder:
         if waiting is not None and not waiting.done():
             waiting.set_result(handed)
             return
-        size_bytes = _size_bytes(handed.z_NPZ) + _size_bytes(handed.features_NTD)
+        size_bytes = _ENTRY_BYTES + _size_bytes(handed.z_NPZ) + _size_bytes(handed.features_NTD)
         if size_bytes > MAX_UNCLAIMED_SIZE_BYTES:
             raise WireFormatError(f"{size_bytes} bytes are too many to keep for a client")
         self._unclaimed[handed.link_id] = _Unclaimed(

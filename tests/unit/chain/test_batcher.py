@@ -245,12 +245,13 @@ def test_nothing_waits() -> None:
 
 def test_a_batch_waits_for_others_while_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who were answered lately will ask again: half of them are waited for."""
-    monkeypatch.setattr("bt_p2p.chain.batcher.MAX_GATHER_S", DEADLINE_S)
+    monkeypatch.setattr("bt_p2p.chain.batcher.MAX_GATHER_S", 0.0)
     monkeypatch.setattr("bt_p2p.chain.batcher.RECENT_S", DEADLINE_S)
 
     async def story(gate: Gate) -> None:
         gate.open()
         await asyncio.gather(*(gate.ask("word", f"peer {index}") for index in range(4)))
+        monkeypatch.setattr("bt_p2p.chain.batcher.MAX_GATHER_S", DEADLINE_S)
         gate.batches.clear()
         one = gate.ask("one", "peer 1")
         await asyncio.sleep(0.1)
@@ -262,7 +263,8 @@ def test_a_batch_waits_for_others_while_many_ask(monkeypatch: pytest.MonkeyPatch
 
 def test_a_lone_asker_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one of two, and nobody waits for those who asked long ago."""
-    monkeypatch.setattr("bt_p2p.chain.batcher.MAX_GATHER_S", 2 * DEADLINE_S)
+    endless_s = 2 * DEADLINE_S
+    monkeypatch.setattr("bt_p2p.chain.batcher.MAX_GATHER_S", endless_s)
 
     async def story(gate: Gate) -> None:
         gate.open()
@@ -270,7 +272,9 @@ def test_a_lone_asker_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
             await gate.ask(word)
         await gate.ask("d", "another")
         await gate.ask("e")
+        monkeypatch.setattr("bt_p2p.chain.batcher.MAX_GATHER_S", 0.0)
         await asyncio.gather(*(gate.ask("word", f"peer {index}") for index in range(9)))
+        monkeypatch.setattr("bt_p2p.chain.batcher.MAX_GATHER_S", endless_s)
         await asyncio.sleep(0.3)
         await gate.ask("f")
 

@@ -102,7 +102,7 @@ def test_what_nobody_asks_for_is_dropped_after_a_while(monkeypatch) -> None:
 
 def test_memory_for_strangers_is_bounded(monkeypatch) -> None:
     """The oldest goes first; what is too large alone is refused."""
-    size_bytes = 4 * 3 * WIDTH
+    size_bytes = 1024 + 4 * 3 * WIDTH
     monkeypatch.setattr("bt_p2p.chain.forwarding.MAX_UNCLAIMED_SIZE_BYTES", 2 * size_bytes)
     monkeypatch.setattr("bt_p2p.chain.forwarding.READ_TIMEOUT_S", 0.05)
     forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder())
@@ -114,4 +114,13 @@ def test_memory_for_strangers_is_bounded(monkeypatch) -> None:
     for name in names[1:]:
         asyncio.run(forwarder.forward(replace(ASKED, takes_from=name), asker=ASKER))
     with pytest.raises(WireFormatError, match="too many to keep"):
-        forwarder.receive(handed_on(num_tokens=7))
+        forwarder.receive(handed_on(num_tokens=60))
+
+
+def test_empty_things_cost_memory_too(monkeypatch) -> None:
+    """A stranger cannot have any number of them kept."""
+    monkeypatch.setattr("bt_p2p.chain.forwarding.MAX_UNCLAIMED_SIZE_BYTES", 10 * 1024)
+    forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder())
+    for index in range(50):
+        forwarder.receive(HandedOn(link_id=index.to_bytes(16, "big")))
+    assert 10 == len(forwarder._unclaimed)
