@@ -72,10 +72,12 @@ class HivemindBlockServer:
 
     Attributes:
         bytes_sent: bodies of all answers so far.
+        idle_stream_s: how long a stream may wait for its next request.
     """
 
     def __init__(self, p2p: P2P, service: BlockService) -> None:
         """Wrap; nothing is served before `start`."""
+        self.idle_stream_s = IDLE_STREAM_S
         self._p2p = p2p
         self._service = service
         self._forwarder = Forwarder(service, HivemindBlockClient(p2p))
@@ -114,7 +116,7 @@ class HivemindBlockServer:
         request = await read_frame(reader, timeout_s=READ_TIMEOUT_S)
         while True:
             await self._answer(request, asker, reader, writer)
-            request = await read_frame(reader, timeout_s=IDLE_STREAM_S)
+            request = await read_frame(reader, timeout_s=self.idle_stream_s)
 
     async def _answer(
         self,

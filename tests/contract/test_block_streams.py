@@ -88,12 +88,11 @@ def test_one_request_after_another_takes_one_stream(pair) -> None:
     assert 3 == server._num_streams == len(client._idle[holder.peer_id])
 
 
-def test_a_stream_that_the_holder_closed_is_replaced(pair, monkeypatch) -> None:
+def test_a_stream_that_the_holder_closed_is_replaced(pair) -> None:
     """It had been idle for too long for the holder, not for the client."""
-    monkeypatch.setattr("bt_p2p.swarm.block_rpc.IDLE_STREAM_S", 0.1)
-    _client, server, _, ask, _, _holder = pair
+    _, server, _, ask, _, _ = pair
+    server.idle_stream_s = 0.1
     ask()
-    monkeypatch.setattr("bt_p2p.swarm.block_rpc.IDLE_STREAM_S", 1000.0)
     wait_until(lambda: server._num_streams == 0)
     ask()
     assert 1 == server._num_streams
