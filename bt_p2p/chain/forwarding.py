@@ -47,15 +47,17 @@ class _Unclaimed:
 class Forwarder:
     """Stands between the network and a `BlockService`; use it on one event loop."""
 
-    def __init__(self, service: BlockService, client: BlockClient) -> None:
+    def __init__(self, service: BlockService, client: BlockClient, peer_id: str) -> None:
         """Wrap a service.
 
         Args:
             service: computes.
             client: reaches the next holder.
+            peer_id: of this holder, which may hold the next block as well.
         """
         self._service = service
         self._client = client
+        self._peer_id = peer_id
         self._awaited: dict[bytes, asyncio.Future[HandedOn]] = {}
         self._unclaimed: OrderedDict[bytes, _Unclaimed] = OrderedDict()
         self._handing: set[asyncio.Task[None]] = set()
@@ -135,6 +137,9 @@ class Forwarder:
             link_id=target.link_id, z_NPZ=reply.z_NPZ, features_NTD=reply.features_NTD
         )
         try:
+            if target.peer_id == self._peer_id:
+                self.receive(handed)
+                return
             await self._client.hand_on(target.peer_id, handed, timeout_s=READ_TIMEOUT_S)
         except (PeerError, ProtocolError) as exc:
             logger.info("could not hand on: %s", exc)

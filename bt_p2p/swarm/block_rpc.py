@@ -1,9 +1,10 @@
-"""The block RPC ports over libp2p streams: one stream a request, frames in `streams`."""
+"""The block RPC ports over libp2p streams; frames in `streams`, several requests in one in `bundles`."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import logging
 import time
@@ -53,6 +54,7 @@ from bt_p2p.swarm.block_messages import (
     encode_reply,
     encode_request,
 )
+from bt_p2p.swarm.bundles import BUNDLE, MAX_SMALL_BODY_SIZE_BYTES, Outbox, bundle, unbundle
 from bt_p2p.swarm.streams import Frame, read_frame, write_frame
 
 logger = logging.getLogger(__name__)
@@ -61,6 +63,8 @@ PROTOCOL_NAME = f"/bt-p2p/block/{PROTOCOL_VERSION}"
 _WEIGHTS_CHUNK_BYTES = 1 << 20
 _MAX_ERROR_CHARS = 300
 _CACHE_LOST = "cache_lost"
+_MAX_SMALL_TOKENS = 16
+"""A request for more travels alone: its answer is large."""
 _MAX_IDLE_STREAMS = 16
 """Kept to one peer."""
 
@@ -80,7 +84,7 @@ class HivemindBlockServer:
         self.idle_stream_s = IDLE_STREAM_S
         self._p2p = p2p
         self._service = service
-        self._forwarder = Forwarder(service, HivemindBlockClient(p2p))
+        self._forwarder = Forwarder(service, HivemindBlockClient(p2p), p2p.peer_id.to_base58())
         self._num_streams = 0
         self._num_requests = 0
         self.bytes_sent = 0
@@ -125,41 +129,52 @@ class HivemindBlockServer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
+        if request.header.get("op") == "weights":
+            await self._send_weights(request, writer)
+            return
+        reply = await _unless_gone(self._reply(request, asker), reader)
+        await write_frame(writer, reply, timeout_s=READ_TIMEOUT_S)
+        self.bytes_sent += len(reply.body)
+
+    async def _reply(self, request: Frame, asker: str) -> Frame:
+        """The answer to a request, or to all of a bundle; a refusal is an answer, too."""
+        if request.header.get("op") != BUNDLE:
+            return await self._reply_to_one(request, asker)
+        parts = unbundle(request)
+        return bundle(await asyncio.gather(*(self._reply_to_one(each, asker) for each in parts)))
+
+    async def _reply_to_one(self, request: Frame, asker: str) -> Frame:
         self._num_requests += 1
         try:
             if self._num_requests > MAX_CONCURRENT_REQUESTS:
-                await self._refuse(writer, "busy: too many requests at once; ask another holder")
-                return
-            operation = request.header.get("op")
-            if operation == "forward":
-                asked = decode_request(request)
-                reply = await _unless_gone(self._forwarder.forward(asked, asker=asker), reader)
-                frame = encode_reply(reply)
-                await write_frame(writer, frame, timeout_s=READ_TIMEOUT_S)
-                self.bytes_sent += len(frame.body)
-            elif operation == "ready":
-                readiness = self._service.readiness(*_run_and_block(request))
-                frame = encode_readiness(readiness)
-                await write_frame(writer, frame, timeout_s=DIAL_TIMEOUT_S)
-            elif operation == "hand_on":
-                self._forwarder.receive(decode_handed_on(request))
-                await write_frame(writer, Frame(header={"ok": True}), timeout_s=READ_TIMEOUT_S)
-            elif operation == "weights":
-                await self._send_weights(request, writer)
-            else:
-                raise WireFormatError(f"operation {operation!r:.40} is not known")
+                return _refusal("busy: too many requests at once; ask another holder")
+            match request.header.get("op"):
+                case "forward":
+                    asked = decode_request(request)
+                    return encode_reply(await self._forwarder.forward(asked, asker=asker))
+                case "ready":
+                    return encode_readiness(self._service.readiness(*_run_and_block(request)))
+                case "hand_on":
+                    self._forwarder.receive(decode_handed_on(request))
+                    return Frame(header={"ok": True})
+                case other:
+                    raise WireFormatError(f"operation {other!r:.40} is not known")
         except CacheLostError as exc:
-            await self._refuse(writer, str(exc), kind=_CACHE_LOST)
+            return _refusal(str(exc), kind=_CACHE_LOST)
         except BtError as exc:
-            await self._refuse(writer, str(exc))
+            return _refusal(str(exc))
         except (ValueError, RuntimeError, IndexError, TypeError) as exc:
             logger.warning("a request could not be answered: %r", exc)
-            await self._refuse(writer, "the holder could not compute this request")
+            return _refusal("the holder could not compute this request")
         finally:
             self._num_requests -= 1
 
     async def _send_weights(self, request: Frame, writer: asyncio.StreamWriter) -> None:
-        reply = await self._service.weights(*_run_and_block(request))
+        try:
+            reply = await self._service.weights(*_run_and_block(request))
+        except BtError as exc:
+            await write_frame(writer, _refusal(str(exc)), timeout_s=READ_TIMEOUT_S)
+            return
         header = {
             "ok": True,
             "round": reply.round_index,
@@ -172,18 +187,12 @@ class HivemindBlockServer:
             await write_frame(writer, Frame(header={}, body=chunk), timeout_s=READ_TIMEOUT_S)
             self.bytes_sent += len(chunk)
 
-    async def _refuse(
-        self, writer: asyncio.StreamWriter, reason: str, *, kind: str | None = None
-    ) -> None:
-        header = {"ok": False, "error": reason[:_MAX_ERROR_CHARS], "kind": kind}
-        await write_frame(writer, Frame(header=header), timeout_s=DIAL_TIMEOUT_S)
-
     async def _refuse_and_close(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reason: str
     ) -> None:
         """The daemon may drop the end of what was written if we close first."""
         with contextlib.suppress(TimeoutError, OSError):
-            await self._refuse(writer, reason)
+            await write_frame(writer, _refusal(reason), timeout_s=DIAL_TIMEOUT_S)
             async with asyncio.timeout(DIAL_TIMEOUT_S):
                 await reader.read(1)
 
@@ -215,18 +224,22 @@ class HivemindBlockClient:
         self._p2p = p2p
         self._idle: dict[str, list[_Stream]] = {}
         self._tending: asyncio.Task[None] | None = None
+        self._outboxes: dict[str, Outbox] = {}
 
     async def forward(
         self, peer_id: str, request: ForwardRequest, *, timeout_s: float
     ) -> ForwardReply:
         """Compute one block on some sequences."""
-        frame = await self._ask(peer_id, encode_request(request), timeout_s=timeout_s)
+        is_small = request.tokens_NT.numel() <= _MAX_SMALL_TOKENS
+        frame = await self._ask(
+            peer_id, encode_request(request), timeout_s=timeout_s, is_small=is_small
+        )
         return decode_reply(frame, request)
 
     async def ready(self, peer_id: str, *, run_id: str, block: int, timeout_s: float) -> Readiness:
         """Ask whether a holder is there, and how busy."""
-        header = {"op": "ready", "run": run_id, "block": block}
-        return decode_readiness(await self._ask(peer_id, Frame(header=header), timeout_s=timeout_s))
+        request = Frame(header={"op": "ready", "run": run_id, "block": block})
+        return decode_readiness(await self._ask(peer_id, request, timeout_s=timeout_s))
 
     async def hand_on(self, peer_id: str, handed: HandedOn, *, timeout_s: float) -> None:
         """Give another holder what its block needs."""
@@ -271,11 +284,24 @@ class HivemindBlockClient:
                 raise WireFormatError("weights do not match the hash they were announced with")
             return WeightsReply(round_index=round_index, data=bytes(data))
 
-    async def _ask(self, peer_id: str, request: Frame, *, timeout_s: float) -> Frame:
-        """One request, one answer; on a stream left from before if there is one.
+    async def _ask(
+        self, peer_id: str, request: Frame, *, timeout_s: float, is_small: bool = True
+    ) -> Frame:
+        """One request, one answer; those that are small, and so are their answers, travel together."""
+        if not is_small or len(request.body) > MAX_SMALL_BODY_SIZE_BYTES:
+            return _accepted(peer_id, await self._ask_alone(peer_id, request, timeout_s))
+        outbox = self._outboxes.get(peer_id)
+        if outbox is None:
+            outbox = Outbox(functools.partial(self._ask_alone, peer_id))
+            self._outboxes[peer_id] = outbox
+        try:
+            return _accepted(peer_id, await outbox.ask(request, timeout_s=timeout_s))
+        finally:
+            if outbox.is_empty:
+                self._outboxes.pop(peer_id, None)
 
-        A request on such a stream that turns out to be broken is made again on a new one.
-        """
+    async def _ask_alone(self, peer_id: str, request: Frame, timeout_s: float) -> Frame:
+        """On a stream left from before if there is one; if that is broken, again on a new one."""
         kept = self._take_idle(peer_id)
         if kept is not None:
             with contextlib.suppress(PeerUnreachableError):
@@ -289,7 +315,7 @@ class HivemindBlockClient:
             await write_frame(stream.writer, request, timeout_s=timeout_s)
             frame = await read_frame(stream.reader, timeout_s=timeout_s)
             stream.is_whole = True
-        return _accepted(peer_id, frame)
+        return frame
 
     def _take_idle(self, peer_id: str) -> _Stream | None:
         """A stream that is still open, as far as one can tell."""
@@ -358,6 +384,10 @@ class HivemindBlockClient:
         others.append(stream)
         if self._tending is None or self._tending.done():
             self._tending = asyncio.create_task(self._tend_idle())
+
+
+def _refusal(reason: str, *, kind: str | None = None) -> Frame:
+    return Frame(header={"ok": False, "error": reason[:_MAX_ERROR_CHARS], "kind": kind})
 
 
 def _accepted(peer_id: str, frame: Frame) -> Frame:

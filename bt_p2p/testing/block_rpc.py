@@ -104,7 +104,7 @@ class InMemoryBlockClient:
     def _forwarder(self, peer_id: str, service: BlockService) -> Forwarder:
         found = self._forwarders.get(peer_id)
         if found is None or found[0] is not service:
-            found = (service, Forwarder(service, self))
+            found = (service, Forwarder(service, self, peer_id))
             self._forwarders[peer_id] = found
         return found[1]
 

@@ -205,6 +205,34 @@ def test_many_requests_at_once_get_their_own_answers(wire):
         torch.testing.assert_close(expected.log_probs_NPV, reply.log_probs_NPV)
 
 
+def test_small_requests_at_once_have_each_its_own_answer(wire):
+    """A refusal is that of one of them."""
+    manifest = tiny_manifest()
+    service = tiny_service(manifest, 1)
+    peer_id = wire.serve(service)
+    whole = make_request(manifest)
+    requests = [
+        replace(whole, tokens_NT=whole.tokens_NT[:1, : 7 + index % 3], start=index % 7)
+        for index in range(24)
+    ]
+    wrong = replace(requests[0], block=0)
+
+    async def ask_all() -> list[ForwardReply | BaseException]:
+        return await asyncio.gather(
+            *(
+                wire.client.forward(peer_id, request, timeout_s=TIMEOUT_S)
+                for request in [wrong, *requests]
+            ),
+            return_exceptions=True,
+        )
+
+    refused, *replies = wire.run(ask_all())
+    assert isinstance(refused, PeerRefusedError)
+    for request, reply in zip(requests, replies, strict=True):
+        expected = asyncio.run(service.forward(request, asker=ASKER))
+        torch.testing.assert_close(expected.log_probs_NPV, reply.log_probs_NPV)
+
+
 def test_an_unknown_peer_is_unreachable(wire):
     """Both calls name the peer that was asked."""
     manifest = tiny_manifest()

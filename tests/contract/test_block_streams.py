@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ REQUEST = ForwardRequest(
     tokens_NT=torch.tensor([[1, 2, 3]]),
     start=2,
 )
+LARGE = replace(REQUEST, tokens_NT=torch.ones(6, 3, dtype=torch.int64))
 
 
 class Counting:
@@ -73,18 +75,20 @@ def wait_until(condition) -> None:
 
 
 def test_one_request_after_another_takes_one_stream(pair) -> None:
-    """Refusals do not end it either."""
+    """Small ones at the same moment share it; large ones have one each."""
     _, server, _, ask, caller, holder = pair
     for _ in range(5):
         ask()
     client = pair[0]
     assert 1 == server._num_streams == len(client._idle[holder.peer_id])
 
-    async def together() -> None:
-        calls = [client.forward(holder.peer_id, REQUEST, timeout_s=TIMEOUT_S) for _ in range(3)]
+    async def together(request: ForwardRequest) -> None:
+        calls = [client.forward(holder.peer_id, request, timeout_s=TIMEOUT_S) for _ in range(3)]
         await asyncio.gather(*calls)
 
-    caller.loop.run(together(), timeout_s=TIMEOUT_S)
+    caller.loop.run(together(REQUEST), timeout_s=TIMEOUT_S)
+    assert 1 == server._num_streams == len(client._idle[holder.peer_id])
+    caller.loop.run(together(LARGE), timeout_s=TIMEOUT_S)
     assert 3 == server._num_streams == len(client._idle[holder.peer_id])
 
 

@@ -50,7 +50,7 @@ def handed_on(link_id: bytes = LINK, num_tokens: int = 3) -> HandedOn:
 def test_the_client_gets_its_answer_whatever_becomes_of_the_next_holder(is_reachable) -> None:
     """Features go on to the next, and not into the reply."""
     client = Recorder(is_reachable=is_reachable)
-    forwarder = Forwarder(tiny_service(CASCADE, 0), client)
+    forwarder = Forwarder(tiny_service(CASCADE, 0), client, "own")
     request = replace(
         ASKED, block=0, takes_from=None, hands_to=HandTo(peer_id="next", link_id=LINK)
     )
@@ -72,7 +72,7 @@ def test_the_client_gets_its_answer_whatever_becomes_of_the_next_holder(is_reach
 def test_a_holder_does_not_wait_for_ever(monkeypatch) -> None:
     """Its input never comes."""
     monkeypatch.setattr("bt_p2p.chain.forwarding.READ_TIMEOUT_S", 0.05)
-    forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder())
+    forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder(), "own")
     with pytest.raises(ChainError, match="handed nothing on"):
         asyncio.run(forwarder.forward(ASKED, asker=ASKER))
     assert not forwarder._awaited
@@ -80,7 +80,7 @@ def test_a_holder_does_not_wait_for_ever(monkeypatch) -> None:
 
 def test_input_of_both_kinds_is_refused() -> None:
     """It would be unclear which counts."""
-    forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder())
+    forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder(), "own")
     request = replace(ASKED, features_NTD=torch.ones(1, 3, WIDTH))
     with pytest.raises(WireFormatError, match="choose one"):
         asyncio.run(forwarder.forward(request, asker=ASKER))
@@ -89,7 +89,7 @@ def test_input_of_both_kinds_is_refused() -> None:
 def test_what_nobody_asks_for_is_dropped_after_a_while(monkeypatch) -> None:
     """And what is handed on under one link is given out once."""
     monkeypatch.setattr("bt_p2p.chain.forwarding.READ_TIMEOUT_S", 0.05)
-    forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder())
+    forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder(), "own")
     forwarder.receive(handed_on())
     asyncio.run(forwarder.forward(ASKED, asker=ASKER))
     with pytest.raises(ChainError):
@@ -105,7 +105,7 @@ def test_memory_for_strangers_is_bounded(monkeypatch) -> None:
     size_bytes = 1024 + 4 * 3 * WIDTH
     monkeypatch.setattr("bt_p2p.chain.forwarding.MAX_UNCLAIMED_SIZE_BYTES", 2 * size_bytes)
     monkeypatch.setattr("bt_p2p.chain.forwarding.READ_TIMEOUT_S", 0.05)
-    forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder())
+    forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder(), "own")
     names = [bytes([index]) * 16 for index in range(3)]
     for name in names:
         forwarder.receive(handed_on(name))
@@ -120,7 +120,20 @@ def test_memory_for_strangers_is_bounded(monkeypatch) -> None:
 def test_empty_things_cost_memory_too(monkeypatch) -> None:
     """A stranger cannot have any number of them kept."""
     monkeypatch.setattr("bt_p2p.chain.forwarding.MAX_UNCLAIMED_SIZE_BYTES", 10 * 1024)
-    forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder())
+    forwarder = Forwarder(tiny_service(CASCADE, 1), Recorder(), "own")
     for index in range(50):
         forwarder.receive(HandedOn(link_id=index.to_bytes(16, "big")))
     assert 10 == len(forwarder._unclaimed)
+
+
+def test_a_holder_of_the_next_block_too_hands_on_to_itself() -> None:
+    """No peer can dial itself."""
+    client = Recorder(is_reachable=False)
+    first = Forwarder(tiny_service(CASCADE, 0), client, "own")
+    request = replace(ASKED, block=0, takes_from=None, hands_to=HandTo(peer_id="own", link_id=LINK))
+
+    async def ask() -> HandedOn:
+        await first.forward(request, asker=ASKER)
+        return await first._take(LINK)
+
+    assert asyncio.run(ask()).features_NTD is not None
