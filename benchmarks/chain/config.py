@@ -34,6 +34,11 @@ class Link(_Part):
         rate = f"{self.mbit_per_s:g} Mbit/s" if self.mbit_per_s else "no limit"
         return f"{self.one_way_ms:g} ms, {rate}"
 
+    @property
+    def is_loopback(self) -> bool:
+        """Nothing is emulated, so that no relay is needed."""
+        return not self.one_way_ms and not self.mbit_per_s
+
 
 class Setting(_Part):
     """A model, and what is measured of it. The same text goes to all ways in turn."""

@@ -72,7 +72,9 @@ class SettingRun:
         self._setting = setting
         self._weights = weights
         self._prompts = prompts
-        self._swarms: dict[str, ChainSwarm] = {}
+        self._link = setting.links[0]
+        self._swarms: dict[tuple[str, bool], ChainSwarm] = {}
+        """By objective, and whether they are dialled without a relay."""
         self._guessing = initial_block(setting.manifest("plain"), 0)
         if weights is not None:
             self._guessing.load_weights(weights[0])
@@ -83,8 +85,10 @@ class SettingRun:
         figures: list[Figures] = []
         smallest: list[Smallest] = []
         with ExitStack() as stack:
-            for objective in sorted({_OBJECTIVES.get(way, "plain") for way in setting.ways}):
-                self._swarms[objective] = stack.enter_context(self._start(objective, folder))
+            for is_loopback in {link.is_loopback for link in setting.links}:
+                for objective in sorted({_OBJECTIVES.get(way, "plain") for way in setting.ways}):
+                    started = stack.enter_context(self._start(objective, folder, is_loopback))
+                    self._swarms[objective, is_loopback] = started
             for link in setting.links:
                 self._set_link(link)
                 smallest.append(self._ask_smallest(link))
@@ -101,15 +105,18 @@ class SettingRun:
             figures=figures, crowds=crowds, smallest=smallest, num_bypasses=num_bypasses
         )
 
-    def _start(self, objective: str, folder: Path) -> AbstractContextManager[ChainSwarm]:
-        own = folder / f"{self._setting.name}-{objective}"
+    def _start(
+        self, objective: str, folder: Path, is_loopback: bool
+    ) -> AbstractContextManager[ChainSwarm]:
+        own = folder / f"{self._setting.name}-{objective}-{'direct' if is_loopback else 'relayed'}"
         own.mkdir(parents=True)
         paths = None
         if self._weights is not None and objective == "plain":
             paths = [own / f"{block}.safetensors" for block in range(len(self._weights))]
             for path, tensors in zip(paths, self._weights, strict=True):
                 path.write_bytes(encode_tensors(tensors))
-        return self._start_swarm(self._setting.manifest(objective), own, weights=paths)
+        manifest = self._setting.manifest(objective)
+        return self._start_swarm(manifest, own, weights=paths, is_relayed=not is_loopback)
 
     def _measure(self, link: Link, length: int, tick: Tick) -> list[Figures]:
         found: dict[Way, list[Timed]] = {way: [] for way in self._setting.ways}
@@ -137,11 +144,17 @@ class SettingRun:
         return crowds
 
     def _set_link(self, link: Link) -> None:
-        for swarm in self._swarms.values():
-            swarm.set_link(link)
+        self._link = link
+        for (_, is_loopback), swarm in self._swarms.items():
+            if not is_loopback:
+                swarm.set_link(link)
+
+    def _swarm(self, objective: str) -> ChainSwarm:
+        """Whose holders are behind the link that was set last."""
+        return self._swarms[objective, self._link.is_loopback]
 
     def _ask_smallest(self, link: Link) -> Smallest:
-        swarm = next(iter(self._swarms.values()))
+        swarm = self._swarm(_OBJECTIVES.get(self._setting.ways[0], "plain"))
         swarm.ask()  # the link was another one just before
         times_ms = [swarm.ask() for _ in range(_NUM_SMALLEST)]
         return Smallest(
@@ -152,7 +165,7 @@ class SettingRun:
         )
 
     def _ask(self, way: Way, prompt: bytes, length: int) -> Timed:
-        swarm = self._swarms[_OBJECTIVES.get(way, "plain")]
+        swarm = self._swarm(_OBJECTIVES.get(way, "plain"))
         options = self._options(way, length)
         before = swarm.cpu_s()
         asking = time_answer(swarm.session(), prompt, options, self._drafter(way))
@@ -161,7 +174,7 @@ class SettingRun:
         return Timed(answer=answer, cpu_s={name: after[name] - before[name] for name in after})
 
     def _ask_together(self, count: int) -> list[Answer]:
-        swarm = self._swarms["plain"]
+        swarm = self._swarm("plain")
         options = self._options("ar", self._setting.lengths[0])
 
         async def ask() -> list[Answer]:

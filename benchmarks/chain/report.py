@@ -139,9 +139,9 @@ def render_chain(report: ChainReport) -> str:
     """The whole of chain.md."""
     parts = [
         "# Generation over a chain of real holders",
-        "Every holder is a process with libp2p sockets of its own, dialled through a relay that "
-        "delays each direction by the given time and caps it at the given rate; the client's own "
-        "line has no cap. `baseline` is a plain autoregressive pipeline over the same transport: "
+        "Every holder is a process with libp2p sockets of its own, dialled as it is at 0 ms without "
+        "limit, else through a relay that delays each direction by the given time and caps it at the "
+        "given rate; the client's own line has no cap. `baseline` is a plain autoregressive pipeline over the same transport: "
         "the same layers as blocks that need each other (`cascade`), one byte per traversal, "
         "caches in the holders; forwarded: they hand on to each other, in blocks + 1 trips. `ar` is one byte per traversal of blocks that are asked side by "
         "side, `draft` the same answer with guesses by block 0 at the client, `sweep` many bytes "

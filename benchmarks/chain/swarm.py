@@ -44,22 +44,33 @@ class ChainSwarm:
         blocks: peer id -> the block it holds.
     """
 
-    def __init__(self, manifest: RunManifest, folder: Path, weights: Sequence[Path] | None) -> None:
+    def __init__(
+        self,
+        manifest: RunManifest,
+        folder: Path,
+        weights: Sequence[Path] | None,
+        *,
+        is_relayed: bool,
+    ) -> None:
         self.manifest = manifest
         self.holders: dict[str, Child] = {}
         self.blocks: dict[str, int] = {}
         self._folder = folder
         self._weights = weights
         self._specs: dict[str, HolderSpec] = {}
+        self._is_relayed = is_relayed
         self._relay: Child | None = None
         self._peer: SwarmPeer | None = None
+        self._block_client: HivemindBlockClient | None = None
 
     def start(self, replicas: int) -> None:
         """Start everything and ask each holder once."""
         blocks = [*range(self.manifest.model.num_blocks)] * replicas
         ports = _free_ports(len(blocks))
-        self._relay = self._child("relay", map(str, ports))
-        announced = self._relay.hear(timeout_s=_RELAY_TIMEOUT_S)
+        announced = ports
+        if self._is_relayed:
+            self._relay = self._child("relay", map(str, ports))
+            announced = self._relay.hear(timeout_s=_RELAY_TIMEOUT_S)
         waiting: list[tuple[HolderSpec, str, Child]] = []
         for index, block in enumerate(blocks):
             identity, path = PeerIdentity.generate(), self._folder / f"{index}.key"
@@ -87,6 +98,7 @@ class ChainSwarm:
         self._peer = start_peer(
             PeerOptions(initial_peers=tuple(parse_peer_addresses(addresses)), is_client=True)
         )
+        self._block_client = HivemindBlockClient(self._peer.p2p)
         for peer_id in self.holders:
             self.wait_ready(peer_id)
 
@@ -107,8 +119,9 @@ class ChainSwarm:
         self._relay.hear(timeout_s=_RELAY_TIMEOUT_S)
 
     def session(self) -> TimedSession:
-        """A new client's session, which knows nothing of any holder's speed."""
-        return TimedSession(self.manifest, HivemindBlockClient(self._client.p2p), self.overview)
+        """A new session of the one client, which knows nothing of any holder's speed."""
+        assert self._block_client is not None
+        return TimedSession(self.manifest, self._block_client, self.overview)
 
     def overview(self) -> SwarmOverview:
         """What the holders would announce."""
@@ -181,8 +194,9 @@ class ChainSwarm:
         return self.run(asking, timeout_s=_PROBE_TIMEOUT_S)
 
     def num_bypasses(self) -> int:
-        """Open connections of holders and client that do not go through the relays."""
-        assert self._relay is not None
+        """Open connections of holders and client that do not go through the relays; 0 without."""
+        if self._relay is None:
+            return 0
         relayed = set(_connections(self._relay.pid))
         pids = [child.pid for child in self.holders.values()]
         found = [pair for pid in (*pids, self._client.dht.pid) for pair in _connections(pid)]
@@ -190,7 +204,6 @@ class ChainSwarm:
 
     def cpu_s(self) -> dict[str, float]:
         """CPU seconds so far: of this program, the holders, all daemons, and the relays."""
-        assert self._relay is not None
         holders = [
             (own_cpu_s(child.pid), family_cpu_s(child.pid)) for child in self.holders.values()
         ]
@@ -199,7 +212,7 @@ class ChainSwarm:
             "client": time.process_time(),
             "holders": own_s,
             "daemons": all_s - own_s + family_cpu_s(self._client.dht.pid),
-            "relays": family_cpu_s(self._relay.pid),
+            "relays": 0.0 if self._relay is None else family_cpu_s(self._relay.pid),
         }
 
     @property
@@ -218,6 +231,7 @@ def chain_swarm(
     *,
     weights: Sequence[Path] | None = None,
     replicas: int = 1,
+    is_relayed: bool = True,
 ) -> Iterator[ChainSwarm]:
     """Start holders of all blocks; all programs are ended at the end.
 
@@ -226,11 +240,12 @@ def chain_swarm(
         folder: for key files and output, which must be there.
         weights: of each block; None is the initial weights.
         replicas: holders of each block.
+        is_relayed: whether a link can be set; else holders are dialled as they are.
 
     Raises:
         SwarmError: a program does not start.
     """
-    swarm = ChainSwarm(manifest, folder, weights)
+    swarm = ChainSwarm(manifest, folder, weights, is_relayed=is_relayed)
     try:
         swarm.start(replicas)
         yield swarm

@@ -254,7 +254,9 @@ class MemorySwarm:
 
 
 @contextmanager
-def memory_swarm(manifest, folder: Path, *, weights=None, replicas: int = 1) -> Iterator:
+def memory_swarm(
+    manifest, folder: Path, *, weights=None, replicas: int = 1, is_relayed: bool = True
+) -> Iterator:
     """As `chain_swarm`."""
     assert folder.is_dir()
     if weights is not None:
