@@ -38,8 +38,9 @@ MAX_SPAN_BLOCKS = 16
 """Neighbouring blocks that one peer serves."""
 MAX_CONCURRENT_REQUESTS = 64
 """Requests one holder answers at once; more are refused, not queued."""
-MAX_BUNDLE_FRAMES = 32
-"""Requests in one frame; their headers are short, so that together they stay below its cap."""
+MAX_BUNDLE_FRAMES = 8
+"""Requests in one frame. With more, all texts of a client wait for the same moment: it computes nothing
+while holders do, and the other way round."""
 MAX_OPEN_STREAMS = 256
 """Streams that strangers have open to one holder, idle ones too; more are refused."""
 
