@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from bt_p2p.chain.modes import Precision
 from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.manifest import RunManifest, first_problem
 
@@ -56,6 +57,8 @@ class Setting(_Part):
     """Bytes of an answer."""
     sweep_bytes: Count = 32
     """In one traversal of `sweep`."""
+    precision: Precision = "float32"
+    """In which tensors travel."""
     sessions: tuple[Count, ...] = ()
     """So many `ar` answers of the first length at once, on the first link."""
 

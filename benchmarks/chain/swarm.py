@@ -16,6 +16,7 @@ from benchmarks.chain.child import Child, family_cpu_s, own_cpu_s
 from benchmarks.chain.config import Link
 from benchmarks.chain.holder import HolderSpec
 from benchmarks.chain.timing import TimedSession, smallest_request
+from bt_p2p.chain.modes import Precision
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import PeerError
 from bt_p2p.protocol.address import parse_peer_addresses
@@ -118,10 +119,10 @@ class ChainSwarm:
         self._relay.tell(json.dumps(link.model_dump()))
         self._relay.hear(timeout_s=_RELAY_TIMEOUT_S)
 
-    def session(self) -> TimedSession:
+    def session(self, precision: Precision = "float32") -> TimedSession:
         """A new session of the one client, which knows nothing of any holder's speed."""
         assert self._block_client is not None
-        return TimedSession(self.manifest, self._block_client, self.overview)
+        return TimedSession(self.manifest, self._block_client, self.overview, precision=precision)
 
     def overview(self) -> SwarmOverview:
         """What the holders would announce."""

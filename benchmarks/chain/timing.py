@@ -15,6 +15,7 @@ from torch import Tensor
 from bt_p2p.chain.block_rpc import BlockClient, ForwardRequest
 from bt_p2p.chain.drafter import Drafter
 from bt_p2p.chain.generate import Chunk, GenerateOptions, generate
+from bt_p2p.chain.modes import Precision
 from bt_p2p.chain.session import ChainSession, Hop, LookUp, Traversal
 from bt_p2p.protocol.manifest import RunManifest
 
@@ -29,9 +30,16 @@ class TimedSession(ChainSession):
         num_forwarded: of them, those in which holders handed on to each other.
     """
 
-    def __init__(self, manifest: RunManifest, client: BlockClient, look_up: LookUp) -> None:
+    def __init__(
+        self,
+        manifest: RunManifest,
+        client: BlockClient,
+        look_up: LookUp,
+        *,
+        precision: Precision = "float32",
+    ) -> None:
         """See `ChainSession`."""
-        super().__init__(manifest, client, look_up)
+        super().__init__(manifest, client, look_up, precision=precision)
         self.traversal_ms: list[float] = []
         self.num_forwarded = 0
 

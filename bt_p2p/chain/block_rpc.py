@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from bt_p2p.chain.modes import Precision
 from bt_p2p.errors import WireFormatError
 from bt_p2p.objective.base import TraversalMode
 from bt_p2p.protocol.manifest import VOCAB_SIZE
@@ -40,6 +41,8 @@ class HandedOn:
     link_id: bytes
     z_NPZ: Tensor | None = None
     features_NTD: Tensor | None = None
+    precision: Precision = "float32"
+    """In which they travel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +70,8 @@ class ForwardRequest:
     """z and features go to the next holder, not into the reply."""
     is_last: bool = False
     """z and features go nowhere."""
+    precision: Precision = "float32"
+    """In which tensors travel, those of the reply and those handed on as well."""
 
     @property
     def is_answered_whole(self) -> bool:

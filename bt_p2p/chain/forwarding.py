@@ -21,7 +21,6 @@ from bt_p2p.chain.block_rpc import (
     ForwardReply,
     ForwardRequest,
     HandedOn,
-    HandTo,
 )
 from bt_p2p.errors import ChainError, PeerError, ProtocolError, WireFormatError
 from bt_p2p.protocol.limits import (
@@ -79,7 +78,13 @@ class Forwarder:
         if request.is_answered_whole:
             return reply
         if request.hands_to is not None:
-            task = asyncio.create_task(self._hand_on(request.hands_to, reply))
+            handed = HandedOn(
+                link_id=request.hands_to.link_id,
+                z_NPZ=reply.z_NPZ,
+                features_NTD=reply.features_NTD,
+                precision=request.precision,
+            )
+            task = asyncio.create_task(self._hand_on(request.hands_to.peer_id, handed))
             self._handing.add(task)
             task.add_done_callback(self._handing.discard)
         return replace(reply, z_NPZ=None, features_NTD=None)
@@ -131,16 +136,13 @@ class Forwarder:
             self._awaited.pop(link_id, None)
         return handed
 
-    async def _hand_on(self, target: HandTo, reply: ForwardReply) -> None:
+    async def _hand_on(self, peer_id: str, handed: HandedOn) -> None:
         """A failure is the next holder's silence to the client, who then asks others."""
-        handed = HandedOn(
-            link_id=target.link_id, z_NPZ=reply.z_NPZ, features_NTD=reply.features_NTD
-        )
         try:
-            if target.peer_id == self._peer_id:
+            if peer_id == self._peer_id:
                 self.receive(handed)
                 return
-            await self._client.hand_on(target.peer_id, handed, timeout_s=READ_TIMEOUT_S)
+            await self._client.hand_on(peer_id, handed, timeout_s=READ_TIMEOUT_S)
         except (PeerError, ProtocolError) as exc:
             logger.info("could not hand on: %s", exc)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bt_p2p.chain.block_rpc import BlockClient, ForwardReply, ForwardRequest, HandTo
 from bt_p2p.chain.kept_context import KeptContext
+from bt_p2p.chain.modes import Precision
 from bt_p2p.chain.route import Route, plan_route
 from bt_p2p.errors import (
     ChainError,
@@ -91,9 +92,17 @@ class ChainSession:
         num_traversals: whole traversals so far.
     """
 
-    def __init__(self, manifest: RunManifest, client: BlockClient, look_up: LookUp) -> None:
-        """Nothing is asked before the first traversal."""
+    def __init__(
+        self,
+        manifest: RunManifest,
+        client: BlockClient,
+        look_up: LookUp,
+        *,
+        precision: Precision = "float32",
+    ) -> None:
+        """Nothing is asked before the first traversal; tensors travel in `precision`."""
         self.manifest = manifest
+        self._precision = precision
         self.objective = make_objective(manifest, 0)
         self._client = client
         self._look_up = look_up
@@ -138,6 +147,7 @@ class ChainSession:
             tokens_NT=tokens_NT,
             start=start,
             z_NPZ=z_NPZ,
+            precision=self._precision,
         )
         num_blocks = self.manifest.model.num_blocks
         requests = [

@@ -1,12 +1,11 @@
 """Block requests and replies <-> frames. Frames are hostile: sizes, shapes and values are checked.
 
-Tokens travel as uint16, z, features and log-probabilities as float32, little endian.
+Tokens travel as uint16, little endian; z, features and log-probabilities as `chain.precision` has it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any
 
@@ -22,6 +21,15 @@ from bt_p2p.chain.block_rpc import (
     Readiness,
     check_reply_shapes,
     check_reply_values,
+)
+from bt_p2p.chain.modes import Precision
+from bt_p2p.chain.precision import (
+    PRECISIONS,
+    decode,
+    encode,
+    encoded_size_bytes,
+    log_prob_precision,
+    normalised,
 )
 from bt_p2p.errors import WireFormatError
 from bt_p2p.protocol.limits import MAX_REQUEST_SEQUENCES
@@ -48,9 +56,11 @@ def encode_request(request: ForwardRequest) -> Frame:
         "from": request.takes_from,
         "to": None if request.hands_to is None else list(astuple(request.hands_to)),
         "last": request.is_last,
+        "precision": request.precision,
     }
     body = request.tokens_NT.to(torch.int32).numpy().astype("<u2").tobytes()
-    body += _float_bytes(request.z_NPZ) + _float_bytes(request.features_NTD)
+    body += _encoded(request.z_NPZ, request.precision)
+    body += _encoded(request.features_NTD, request.precision)
     return Frame(header=header, body=body)
 
 
@@ -69,7 +79,10 @@ def decode_request(frame: Frame) -> ForwardRequest:
         raise WireFormatError(
             f"request body has {len(frame.body)} bytes, its shapes need {num_token_bytes} and more"
         )
-    z_NPZ, features_NTD = _read_floats(frame, ("z", "features"), num_token_bytes)
+    precision = _precision(header)
+    z_NPZ, features_NTD = _read_floats(
+        frame, {"z": precision, "features": precision}, num_token_bytes
+    )
     mode, run_id = header.get("mode"), header.get("run")
     if mode not in ("read", "advance"):
         raise WireFormatError(f"mode {mode!r:.40} is not read or advance")
@@ -89,6 +102,7 @@ def decode_request(frame: Frame) -> ForwardRequest:
         takes_from=_optional_bytes(header, "from"),
         hands_to=_hand_to(header.get("to")),
         is_last=header.get("last") is True,
+        precision=precision,
     )
 
 
@@ -127,8 +141,10 @@ def encode_handed_on(handed: HandedOn) -> Frame:
         "link": handed.link_id,
         "z": _shape_or_none(handed.z_NPZ),
         "features": _shape_or_none(handed.features_NTD),
+        "precision": handed.precision,
     }
-    return Frame(header=header, body=_float_bytes(handed.z_NPZ) + _float_bytes(handed.features_NTD))
+    body = _encoded(handed.z_NPZ, handed.precision)
+    return Frame(header=header, body=body + _encoded(handed.features_NTD, handed.precision))
 
 
 def decode_handed_on(frame: Frame) -> HandedOn:
@@ -140,12 +156,13 @@ def decode_handed_on(frame: Frame) -> HandedOn:
     link_id = _optional_bytes(frame.header, "link")
     if link_id is None:
         raise WireFormatError("a link has no name")
-    z_NPZ, features_NTD = _read_floats(frame, ("z", "features"), 0)
-    return HandedOn(link_id=link_id, z_NPZ=z_NPZ, features_NTD=features_NTD)
+    precision = _precision(frame.header)
+    z_NPZ, features_NTD = _read_floats(frame, {"z": precision, "features": precision}, 0)
+    return HandedOn(link_id=link_id, z_NPZ=z_NPZ, features_NTD=features_NTD, precision=precision)
 
 
-def encode_reply(reply: ForwardReply) -> Frame:
-    """The frame that answers a forward request."""
+def encode_reply(reply: ForwardReply, precision: Precision) -> Frame:
+    """The frame that answers a forward request, in the precision that it asked for."""
     header = {
         "ok": True,
         "round": reply.round_index,
@@ -154,8 +171,8 @@ def encode_reply(reply: ForwardReply) -> Frame:
         "z": _shape_or_none(reply.z_NPZ),
         "features": _shape_or_none(reply.features_NTD),
     }
-    body = _float_bytes(reply.log_probs_NPV)
-    body += _float_bytes(reply.z_NPZ) + _float_bytes(reply.features_NTD)
+    body = _encoded(reply.log_probs_NPV, log_prob_precision(precision))
+    body += _encoded(reply.z_NPZ, precision) + _encoded(reply.features_NTD, precision)
     return Frame(header=header, body=body)
 
 
@@ -171,12 +188,17 @@ def decode_reply(frame: Frame, request: ForwardRequest) -> ForwardReply:
         z=_optional_shape(frame.header.get("z")),
         features=_optional_shape(frame.header.get("features")),
     )
-    log_probs, z_NPZ, features_NTD = _read_floats(frame, ("log_probs", "z", "features"), 0)
+    precision = log_prob_precision(request.precision)
+    log_probs, z_NPZ, features_NTD = _read_floats(
+        frame,
+        {"log_probs": precision, "z": request.precision, "features": request.precision},
+        0,
+    )
     assert log_probs is not None
     check_reply_values(log_probs, z_NPZ, features_NTD)
     compute_ms = frame.header.get("compute_ms")
     return ForwardReply(
-        log_probs_NPV=log_probs,
+        log_probs_NPV=normalised(log_probs, precision),
         z_NPZ=z_NPZ,
         features_NTD=features_NTD,
         round_index=_int(frame.header, "round"),
@@ -184,31 +206,37 @@ def decode_reply(frame: Frame, request: ForwardRequest) -> ForwardReply:
     )
 
 
-def _read_floats(frame: Frame, names: Sequence[str], offset: int) -> list[Tensor | None]:
+def _read_floats(
+    frame: Frame, precisions: Mapping[str, Precision], offset: int
+) -> list[Tensor | None]:
     """The tensors whose shapes stand in the header, one after another to the end of the body."""
-    shapes = [_optional_shape(frame.header.get(name)) for name in names]
-    sizes = [0 if shape is None else 4 * math.prod(shape) for shape in shapes]
-    if len(frame.body) != offset + sum(sizes):
+    shapes = {name: _optional_shape(frame.header.get(name)) for name in precisions}
+    sizes = {
+        name: 0 if shape is None else encoded_size_bytes(shape, precisions[name])
+        for name, shape in shapes.items()
+    }
+    if len(frame.body) != offset + sum(sizes.values()):
         raise WireFormatError(
-            f"body has {len(frame.body)} bytes, its shapes need {offset + sum(sizes)}"
+            f"body has {len(frame.body)} bytes, its shapes need {offset + sum(sizes.values())}"
         )
     tensors: list[Tensor | None] = []
-    for shape, size_bytes in zip(shapes, sizes, strict=True):
-        data = frame.body[offset : offset + size_bytes]
-        tensors.append(None if shape is None else _floats(data, shape))
-        offset += size_bytes
+    for name, shape in shapes.items():
+        data = frame.body[offset : offset + sizes[name]]
+        tensors.append(None if shape is None else decode(data, shape, precisions[name]))
+        offset += sizes[name]
     return tensors
 
 
-def _float_bytes(tensor: Tensor | None) -> bytes:
-    if tensor is None:
-        return b""
-    data: bytes = tensor.detach().float().contiguous().numpy().astype("<f4").tobytes()
-    return data
+def _encoded(tensor: Tensor | None, precision: Precision) -> bytes:
+    return b"" if tensor is None else encode(tensor, precision)
 
 
-def _floats(data: bytes, shape: tuple[int, ...]) -> Tensor:
-    return torch.from_numpy(np.frombuffer(data, dtype="<f4").copy()).reshape(shape)
+def _precision(header: dict[str, Any]) -> Precision:
+    found = header.get("precision")
+    for precision in PRECISIONS:
+        if found == precision:
+            return precision
+    raise WireFormatError(f"precision {found!r:.40} is not one of {', '.join(PRECISIONS)}")
 
 
 def _shape(value: Any, *, num_dims: int) -> tuple[int, ...]:

@@ -151,7 +151,8 @@ class HivemindBlockServer:
             match request.header.get("op"):
                 case "forward":
                     asked = decode_request(request)
-                    return encode_reply(await self._forwarder.forward(asked, asker=asker))
+                    reply = await self._forwarder.forward(asked, asker=asker)
+                    return encode_reply(reply, asked.precision)
                 case "ready":
                     return encode_readiness(self._service.readiness(*_run_and_block(request)))
                 case "hand_on":

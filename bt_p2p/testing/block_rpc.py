@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from bt_p2p.chain.block_rpc import (
     BlockService,
@@ -23,6 +22,7 @@ from bt_p2p.chain.block_rpc import (
     check_reply_values,
 )
 from bt_p2p.chain.forwarding import Forwarder
+from bt_p2p.chain.precision import log_prob_precision, normalised, rounded
 from bt_p2p.errors import (
     BtError,
     CacheLostError,
@@ -98,7 +98,11 @@ class InMemoryBlockClient:
                 f"peer …{peer_id[-6:]} cannot be reached: not known", peer_id=peer_id
             )
         self._forwarder(peer_id, service).receive(
-            replace(handed, z_NPZ=_copy(handed.z_NPZ), features_NTD=_copy(handed.features_NTD))
+            replace(
+                handed,
+                z_NPZ=rounded(handed.z_NPZ, handed.precision),
+                features_NTD=rounded(handed.features_NTD, handed.precision),
+            )
         )
 
     def _forwarder(self, peer_id: str, service: BlockService) -> Forwarder:
@@ -177,15 +181,18 @@ def _copy_request(request: ForwardRequest) -> ForwardRequest:
     return replace(
         request,
         tokens_NT=request.tokens_NT.clone(),
-        z_NPZ=_copy(request.z_NPZ),
-        features_NTD=_copy(request.features_NTD),
+        z_NPZ=rounded(request.z_NPZ, request.precision),
+        features_NTD=rounded(request.features_NTD, request.precision),
     )
 
 
 def _checked(reply: ForwardReply, request: ForwardRequest) -> ForwardReply:
     """The reply as the caller gets it: finite distributions of the shape that was asked for."""
-    log_probs_NPV = reply.log_probs_NPV.detach().float().clone()
-    z_NPZ, features_NTD = _copy(reply.z_NPZ), _copy(reply.features_NTD)
+    precision = log_prob_precision(request.precision)
+    log_probs_NPV = rounded(reply.log_probs_NPV, precision)
+    assert log_probs_NPV is not None
+    z_NPZ = rounded(reply.z_NPZ, request.precision)
+    features_NTD = rounded(reply.features_NTD, request.precision)
     check_reply_shapes(
         request,
         log_probs=tuple(log_probs_NPV.shape),
@@ -193,8 +200,9 @@ def _checked(reply: ForwardReply, request: ForwardRequest) -> ForwardReply:
         features=None if features_NTD is None else tuple(features_NTD.shape),
     )
     check_reply_values(log_probs_NPV, z_NPZ, features_NTD)
-    return replace(reply, log_probs_NPV=log_probs_NPV, z_NPZ=z_NPZ, features_NTD=features_NTD)
-
-
-def _copy(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach().float().clone()
+    return replace(
+        reply,
+        log_probs_NPV=normalised(log_probs_NPV, precision),
+        z_NPZ=z_NPZ,
+        features_NTD=features_NTD,
+    )

@@ -14,7 +14,7 @@ from statistics import median
 import typer
 
 from bt_p2p.chain.generate import Chunk, GenerateOptions, check_options, generate
-from bt_p2p.chain.modes import GenerateMode
+from bt_p2p.chain.modes import GenerateMode, Precision
 from bt_p2p.chain.sampling import Sampling
 from bt_p2p.chain.session import ChainSession, Hop
 from bt_p2p.chain.text import TextDecoder
@@ -47,6 +47,7 @@ class GenerateRequest:
     top_p: float
     seed: int | None
     truncate: bool
+    precision: Precision
     wait_s: float
     verbose: bool
     as_json: bool
@@ -81,7 +82,7 @@ def generate_text(request: GenerateRequest) -> int:
             prompt = prompt[-context:]
         check_options(options, prompt, found.manifest)
         client = HivemindBlockClient(found.peer.p2p)
-        session = ChainSession(found.manifest, client, found.overview)
+        session = ChainSession(found.manifest, client, found.overview, precision=request.precision)
         draft_block = DraftBlock(found.manifest, client, found.overview, SystemClock())
         printer = _Printer(prompt, is_text=not request.as_json)
         future = found.peer.loop.start(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from bt_p2p.chain.modes import GenerateMode
+from bt_p2p.chain.modes import GenerateMode, Precision
 from node.log_setup import set_up_logging
 from node.serve.guard import check_exposure
 from node.serve.server import HttpServer, listen, url_of
@@ -26,6 +26,7 @@ class ServeRequest:
     port: int
     api_key: str | None
     mode: GenerateMode
+    precision: Precision
     max_concurrent: int
     max_tokens: int
     state_path: Path
@@ -64,6 +65,7 @@ def serve_swarm(request: ServeRequest) -> int:
                 manifest=found.manifest,
                 client=client,
                 look_up=found.overview,
+                precision=request.precision,
                 draft_block=DraftBlock(found.manifest, client, found.overview, SystemClock()),
             ),
             CompletionLimits(

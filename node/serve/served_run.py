@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bt_p2p.chain.block_rpc import BlockClient
+from bt_p2p.chain.modes import Precision
 from bt_p2p.chain.session import ChainSession, LookUp
 from bt_p2p.protocol.manifest import RunManifest
 from node.draft import DraftBlock
@@ -18,9 +19,10 @@ class ServedRun:
     client: BlockClient
     """Used on the loop that serves."""
     look_up: LookUp
+    precision: Precision
     draft_block: DraftBlock
     """For requests in mode `draft`."""
 
     def open_session(self) -> ChainSession:
         """A session of its own for each request: they fail and find other holders independently."""
-        return ChainSession(self.manifest, self.client, self.look_up)
+        return ChainSession(self.manifest, self.client, self.look_up, precision=self.precision)

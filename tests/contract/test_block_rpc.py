@@ -205,6 +205,28 @@ def test_many_requests_at_once_get_their_own_answers(wire):
         torch.testing.assert_close(expected.log_probs_NPV, reply.log_probs_NPV)
 
 
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+def test_tensors_may_travel_less_exactly(wire, manifest, precision):
+    """The answer is near the exact one, and that of the same request is the same again."""
+    service = tiny_service(manifest, 1)
+    peer_id = wire.serve(service)
+    exact = make_request(manifest)
+
+    def ask(request: ForwardRequest) -> ForwardReply:
+        return wire.run(wire.client.forward(peer_id, request, timeout_s=TIMEOUT_S))
+
+    near = ask(replace(exact, precision=precision))
+    again = ask(replace(exact, precision=precision))
+    expected = ask(exact)
+    assert torch.equal(near.log_probs_NPV, again.log_probs_NPV)
+    for name in ("log_probs_NPV", "z_NPZ", "features_NTD"):
+        found, wanted = getattr(near, name), getattr(expected, name)
+        assert (found is None) == (wanted is None)
+        if wanted is not None:
+            torch.testing.assert_close(wanted, found, rtol=0.02, atol=0.05)
+    assert not torch.equal(expected.log_probs_NPV, near.log_probs_NPV)
+
+
 def test_small_requests_at_once_have_each_its_own_answer(wire):
     """A refusal is that of one of them."""
     manifest = tiny_manifest()

@@ -224,9 +224,12 @@ class MemorySwarm:
     def set_link(self, link: Link) -> None:
         self.links.append(link)
 
-    def session(self) -> TimedSession:
+    def session(self, precision="float32") -> TimedSession:
         return TimedSession(
-            self.manifest, self.client, lambda: tiny_overview(self.manifest, self._leases)
+            self.manifest,
+            self.client,
+            lambda: tiny_overview(self.manifest, self._leases),
+            precision=precision,
         )
 
     def run(self, coroutine, *, timeout_s: float):

@@ -67,7 +67,7 @@ def test_replies_survive_the_wire(has_z):
     """Bit for bit, in memory that may be written to."""
     request = REQUEST if has_z else replace(REQUEST, z_NPZ=None)
     sent = REPLY if has_z else replace(REPLY, z_NPZ=None)
-    got = decode_reply(encode_reply(sent), request)
+    got = decode_reply(encode_reply(sent, request.precision), request)
     assert torch.equal(sent.log_probs_NPV, got.log_probs_NPV)
     assert (5, 1.5) == (got.round_index, got.compute_ms)
     assert not has_z or torch.equal(sent.z_NPZ, got.z_NPZ)
@@ -132,7 +132,7 @@ def test_a_body_of_another_size_is_refused(change):
     """Of requests and of replies."""
     for frame, decode in (
         (encode_request(REQUEST), decode_request),
-        (encode_reply(REPLY), lambda spoilt: decode_reply(spoilt, REQUEST)),
+        (encode_reply(REPLY, "float32"), lambda spoilt: decode_reply(spoilt, REQUEST)),
     ):
         body = frame.body[:change] if change < 0 else frame.body + bytes(change)
         with pytest.raises(WireFormatError, match="bytes"):
@@ -159,19 +159,19 @@ def test_a_body_of_another_size_is_refused(change):
 def test_a_reply_that_was_not_asked_for_is_refused(changes, message):
     """Distributions of the shape of the request, or an error."""
     with pytest.raises(WireFormatError, match=message):
-        decode_reply(encode_reply(replace(REPLY, **changes)), REQUEST)
+        decode_reply(encode_reply(replace(REPLY, **changes), "float32"), REQUEST)
 
 
 def test_z_that_was_not_asked_for_is_refused():
     """A holder cannot make us keep what we did not send."""
     with pytest.raises(WireFormatError, match="z has shape"):
-        decode_reply(encode_reply(REPLY), replace(REQUEST, z_NPZ=None))
+        decode_reply(encode_reply(REPLY, "float32"), replace(REQUEST, z_NPZ=None))
 
 
 @pytest.mark.parametrize("value", ["soon", None, [1.0], True], ids=repr)
 def test_a_compute_time_that_is_none_does_not_spoil_a_reply(value):
     """It is only shown to people."""
-    frame = encode_reply(REPLY)
+    frame = encode_reply(REPLY, "float32")
     got = decode_reply(Frame(header=frame.header | {"compute_ms": value}, body=frame.body), REQUEST)
     assert isinstance(got.compute_ms, float)
 
@@ -188,7 +188,7 @@ def test_arbitrary_fields_raise_nothing_else(changes, body):
     """Requests and replies decode, or raise WireFormatError."""
     for frame, decode in (
         (encode_request(REQUEST), decode_request),
-        (encode_reply(REPLY), lambda spoilt: decode_reply(spoilt, REQUEST)),
+        (encode_reply(REPLY, "float32"), lambda spoilt: decode_reply(spoilt, REQUEST)),
     ):
         spoilt = Frame(header=frame.header | changes, body=frame.body if body is None else body)
         try:

@@ -52,6 +52,7 @@ class Site:
             manifest=MANIFEST,
             client=self.blocks,
             look_up=self.look_up,
+            precision="float32",
             draft_block=DraftBlock(MANIFEST, self.blocks, self.look_up, SystemClock()),
         )
         self.app = make_app(run, CompletionLimits(**limits), api_key=api_key)
