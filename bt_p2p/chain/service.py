@@ -58,6 +58,7 @@ class LocalBlockService:
     def __init__(self, manifest: RunManifest, block_index: int) -> None:
         """Make the serving copy, on the CPU; it answers nothing until `adopt`."""
         self._manifest = manifest
+        self._run_id = manifest.run_id  # hashed anew at each use
         self._block_index = block_index
         self._objective = make_objective(manifest, block_index)
         self._block = Block(manifest.model, manifest.objective).eval()
@@ -186,9 +187,9 @@ class LocalBlockService:
         return WeightsReply(round_index=self._round_index, data=self._encoded)
 
     def _check_run(self, run_id: str, block: int) -> None:
-        if (run_id, block) != (self._manifest.run_id, self._block_index):
+        if (run_id, block) != (self._run_id, self._block_index):
             raise WireFormatError(
-                f"this peer serves block {self._block_index} of run {self._manifest.run_id}, "
+                f"this peer serves block {self._block_index} of run {self._run_id}, "
                 f"not block {block} of run {run_id:.64}"
             )
         if self._round_index < 0:

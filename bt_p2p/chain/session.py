@@ -102,6 +102,7 @@ class ChainSession:
     ) -> None:
         """Nothing is asked before the first traversal; tensors travel in `precision`."""
         self.manifest = manifest
+        self._run_id = manifest.run_id  # hashed anew at each use
         self._precision = precision
         self.objective = make_objective(manifest, 0)
         self._client = client
@@ -141,7 +142,7 @@ class ChainSession:
         self._failed = {}
         await self._plan()
         request = ForwardRequest(
-            run_id=self.manifest.run_id,
+            run_id=self._run_id,
             block=0,
             mode=mode,
             tokens_NT=tokens_NT,
@@ -197,7 +198,7 @@ class ChainSession:
             started_s = time.perf_counter()
             try:
                 readiness = await self._client.ready(
-                    peer_id, run_id=self.manifest.run_id, block=block, timeout_s=PROBE_TIMEOUT_S
+                    peer_id, run_id=self._run_id, block=block, timeout_s=PROBE_TIMEOUT_S
                 )
             except (PeerError, ProtocolError) as exc:
                 logger.info("not counted on: %s", exc)

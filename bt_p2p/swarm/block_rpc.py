@@ -319,10 +319,15 @@ class HivemindBlockClient:
         return frame
 
     def _take_idle(self, peer_id: str) -> _Stream | None:
-        """A stream that is still open, as far as one can tell."""
-        self._close_idle(older_than_s=IDLE_STREAM_S / 2)
+        """A stream that is still open, as far as one can tell; the one used last."""
         streams = self._idle.get(peer_id)
-        return streams.pop() if streams else None
+        latest_s = time.monotonic() - IDLE_STREAM_S / 2
+        while streams:
+            stream = streams.pop()
+            if stream.is_usable and stream.idle_since_s > latest_s:
+                return stream
+            stream.writer.close()
+        return None
 
     def _close_idle(self, *, older_than_s: float) -> None:
         latest_s = time.monotonic() - older_than_s

@@ -120,10 +120,16 @@ class Outbox:
         task = asyncio.create_task(self._carry(group))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
-        for asked in group:  # whoever was given up by all is given up at the peer
-            asked.answer.add_done_callback(
-                lambda _: all(each.answer.done() for each in group) and task.cancel()
-            )
+        num_waiting = len(group)
+
+        def note_end(_answer: asyncio.Future[Frame]) -> None:
+            nonlocal num_waiting
+            num_waiting -= 1
+            if not num_waiting:  # what was given up by all is given up at the peer
+                task.cancel()
+
+        for asked in group:
+            asked.answer.add_done_callback(note_end)
 
     async def _carry(self, group: Sequence[_Asked]) -> None:
         timeout_s = max(asked.timeout_s for asked in group)
