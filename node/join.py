@@ -23,6 +23,7 @@ from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.directory import HivemindDirectory
 from bt_p2p.swarm.listen import check_port_is_free, listen_address
 from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
+from node.joined import Joined
 from node.manifests import choose_run, read_manifest
 from node.record import NodeRecord
 from node.resources import check_disk, check_memory
@@ -30,7 +31,7 @@ from node.snapshot import NodeSnapshot
 from node.state_dir import NodeLock, StateDir
 from node.stop import StopRequest
 from node.tui.progress import JoinReporter
-from node.volunteer import Joined, Volunteer
+from node.volunteer import Volunteer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

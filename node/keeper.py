@@ -21,7 +21,12 @@ Describe = Callable[[float, float], Lease]
 
 
 class LeaseKeeper:
-    """A thread that renews the lease every `LEASE_RENEW_S`, and whenever it is poked."""
+    """A thread that renews the lease every `LEASE_RENEW_S`, and whenever it is poked.
+
+    Attributes:
+        latest: the last view of the swarm; None before the first.
+        problem: why the last renewal failed; empty once one succeeds.
+    """
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class LeaseKeeper:
         self._published_at_s = float("-inf")
         self._lease: Lease | None = None
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+        self.latest: SwarmOverview | None = None
         self.problem = ""
 
     def start(self) -> None:
@@ -98,7 +104,8 @@ class LeaseKeeper:
         while not self._is_ending:
             try:
                 self.renew()
-                self._on_view(self.view())
+                self.latest = self.view()
+                self._on_view(self.latest)
                 self.problem = ""
             except SwarmError as exc:
                 if not self.problem:

@@ -1,0 +1,34 @@
+"""What a node has once it is in a swarm, before it trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bt_p2p.clock import Clock
+from bt_p2p.corpus.corpus import Corpus
+from bt_p2p.protocol.directory import Directory
+from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.swarm.process import SwarmPeer
+from node.record import NodeRecord
+from node.state_dir import StateDir
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Joined:
+    """A peer that has entered a swarm, and what it brings."""
+
+    manifest: RunManifest
+    corpus: Corpus
+    peer: SwarmPeer
+    directory: Directory
+    state_dir: StateDir
+    record: NodeRecord
+    clock: Clock
+    block: int | None
+    """The block the user chose; None leaves it to the swarm."""
+    span: range | None
+    """Blocks to serve; the one to train is among them. None serves that one alone."""
+    device: str
+    max_rounds: int | None
+    is_first: bool
+    """Nobody else was there to enter through."""

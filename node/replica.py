@@ -1,0 +1,266 @@
+"""This node's replica of its block: it trains, averages, serves what was agreed on, and is kept."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from bt_p2p.averaging.averager import GroupAverager
+from bt_p2p.averaging.schedule import payload_size_bytes
+from bt_p2p.chain.service import LocalBlockService
+from bt_p2p.errors import CheckpointError, SwarmError, TrainingError
+from bt_p2p.model.block import weight_specs
+from bt_p2p.model.checkpoint import load_checkpoint, save_checkpoint
+from bt_p2p.model.sizes import block_sizes
+from bt_p2p.protocol.identity import short_peer_id
+from bt_p2p.protocol.limits import MAX_ROUND_LAG
+from bt_p2p.protocol.overview import SwarmOverview
+from bt_p2p.swarm.block_rpc import HivemindBlockClient, HivemindBlockServer
+from bt_p2p.training.trainer import BlockTrainer
+from node.joined import Joined
+from node.keeper import LeaseKeeper
+from node.rounds import RoundResult, RoundRunner
+from node.stop import StopRequest
+from node.sync import donors, fetch_weights
+from node.tui.progress import JoinReporter
+
+logger = logging.getLogger(__name__)
+
+_SAVE_PERIOD_S = 60.0
+_MAX_SYNC_ATTEMPTS = 3
+_SYNC_RETRY_S = 3.0
+_LOOK_S = 0.25
+"""A stop is noticed within this time while something is waited for."""
+_MAX_RESTARTS_OF_TRAINING = 3
+
+
+class Replica:
+    """Trains one block round after round, in the calling thread.
+
+    Attributes:
+        round_served: rounds behind the weights that others get from us.
+    """
+
+    def __init__(
+        self,
+        joined: Joined,
+        block: int,
+        trainer: BlockTrainer,
+        service: LocalBlockService,
+        keeper: LeaseKeeper,
+        reporter: JoinReporter,
+        stop: StopRequest,
+    ) -> None:
+        """Take over what was kept of an earlier life of this replica, if anything.
+
+        Args:
+            joined: the node.
+            block: which block.
+            trainer: owns its weights.
+            service: serves them.
+            keeper: is told of each new round.
+            reporter: tells the user.
+            stop: looked at wherever something is waited for.
+        """
+        self._manifest = joined.manifest
+        self._peer = joined.peer
+        self._record = joined.record
+        self._clock = joined.clock
+        self._max_rounds = joined.max_rounds
+        self._block = block
+        self._trainer = trainer
+        self._service = service
+        self._keeper = keeper
+        self._reporter = reporter
+        self._stop = stop
+        self._path = joined.state_dir.checkpoint_path(joined.manifest.run_id, block)
+        self._payload_sent_bytes = 0
+        self._resume()
+
+    def _resume(self) -> None:
+        checkpoint = load_checkpoint(self._path)
+        if checkpoint is not None:
+            self._trainer.restore(checkpoint)
+            self._reporter.line(
+                f"resumed from round {self._trainer.round_index} in {checkpoint.path}"
+            )
+        self._service.adopt(self._trainer.weights(), self._trainer.round_index)
+        self.round_served = self._trainer.round_index
+
+    def catch_up(self) -> None:
+        """Take the current weights from another replica, as long as one is ahead.
+
+        Raises:
+            SwarmError: there are replicas ahead, but none gives its weights, try after try.
+        """
+        for attempt in range(_MAX_SYNC_ATTEMPTS):
+            try:
+                self._fetch_if_behind()
+            except SwarmError as exc:
+                if attempt == _MAX_SYNC_ATTEMPTS - 1:
+                    raise
+                self._reporter.line(f"{exc}; trying again")
+                self._stop.event.wait(_SYNC_RETRY_S)
+            else:
+                return
+
+    def _fetch_if_behind(self) -> None:
+        ahead = donors(
+            self._keeper.view(),
+            block=self._block,
+            peer_id=self._peer.peer_id,
+            round_index=self._trainer.round_index,
+        )
+        if not ahead:
+            return
+        self._record.update(state="syncing")
+        download = self._peer.loop.start(
+            fetch_weights(
+                HivemindBlockClient(self._peer.p2p),
+                ahead,
+                expected=weight_specs(self._manifest),
+                min_round_index=self._trainer.round_index + 1,
+            )
+        )
+        while not concurrent.futures.wait([download], timeout=_LOOK_S).done:
+            if self._stop.is_requested:
+                download.cancel()
+                return
+        synced = download.result()
+        self._trainer.load_weights(synced.weights)
+        self._trainer.round_index = synced.round_index
+        self._adopt(synced.weights, synced.round_index)
+        self._reporter.line(
+            f"took round {synced.round_index} of block {self._block} from "
+            f"{short_peer_id(synced.peer_id)}"
+        )
+
+    def train(
+        self,
+        averager: GroupAverager,
+        server: HivemindBlockServer,
+        *,
+        between_rounds: Callable[[], None],
+    ) -> None:
+        """Rounds until a stop is requested, or as many as the user wants; saves at the end.
+
+        Args:
+            averager: finds the other replicas.
+            server: of the service; tells how much it has sent.
+            between_rounds: called before each round.
+
+        Raises:
+            SwarmError: a process of this node has ended.
+            TrainingError: local steps are not finite, however often it goes back.
+        """
+        runner = RoundRunner(
+            self._manifest,
+            self._trainer,
+            averager,
+            count_partners=self._count_partners,
+            record=self._record,
+            stop=self._stop,
+            clock=self._clock,
+        )
+        try:
+            self._run_rounds(runner, server, between_rounds)
+        finally:
+            self._record.update(state="leaving")
+            self._save()
+
+    def _run_rounds(
+        self,
+        runner: RoundRunner,
+        server: HivemindBlockServer,
+        between_rounds: Callable[[], None],
+    ) -> None:
+        num_rounds, num_restarts = 0, 0
+        saved_at_s = self._clock.monotonic_s()
+        while not self._stop.is_requested:
+            between_rounds()
+            try:
+                result = runner.run_round()
+            except TrainingError as exc:
+                num_restarts += 1
+                if num_restarts > _MAX_RESTARTS_OF_TRAINING:
+                    raise
+                self._reporter.line(f"{exc}: going back to the weights of the last round")
+                self._trainer.load_weights(self._service.served_weights())
+                continue
+            if result is None:
+                return
+            num_rounds += 1
+            self._adopt(result.weights, self._trainer.round_index)
+            self._tell(result, server)
+            if self._clock.monotonic_s() - saved_at_s >= _SAVE_PERIOD_S:
+                self._save_if_possible()
+                saved_at_s = self._clock.monotonic_s()
+            if num_rounds == self._max_rounds:
+                return
+            self._catch_up_if_behind()
+
+    def _catch_up_if_behind(self) -> None:
+        newest = self._newest_round(self._keeper.latest)
+        if newest is None or newest - self._trainer.round_index <= MAX_ROUND_LAG:
+            return
+        try:
+            self.catch_up()
+            self._record.clear("behind")
+        except SwarmError as exc:
+            self._record.warn("behind", f"{newest - self._trainer.round_index} rounds; {exc}")
+
+    def _newest_round(self, view: SwarmOverview | None) -> int | None:
+        return None if view is None else view.blocks[self._block].round_index
+
+    def _adopt(self, weights: Mapping[str, Tensor], round_index: int) -> None:
+        """Serve what was just agreed on, and say so."""
+        self._service.adopt(weights, round_index)
+        self.round_served = round_index
+        self._record.update(round_index=round_index)
+        self._keeper.poke()
+
+    def _tell(self, result: RoundResult, server: HivemindBlockServer) -> None:
+        before = self._record.snapshot
+        if result.partners:
+            size_bytes = block_sizes(
+                self._manifest.model, self._manifest.objective, batch_size=1
+            ).weights_size_bytes
+            if self._manifest.rounds.compression == "float16":
+                size_bytes //= 2
+            self._payload_sent_bytes += payload_size_bytes(size_bytes, result.partners + 1)
+        self._record.add_loss(result.loss)
+        self._record.update(
+            rounds_averaged=before.rounds_averaged + (result.partners > 0),
+            rounds_alone=before.rounds_alone + (not result.partners and not result.is_failure),
+            rounds_failed=before.rounds_failed + result.is_failure,
+            last_partners=result.partners,
+            last_outcome=result.outcome,
+            last_average_at_s=self._clock.now_s() if result.partners else before.last_average_at_s,
+            bytes_sent=self._payload_sent_bytes + server.bytes_sent,
+            requests_served=self._service.num_requests,
+        )
+
+    def _count_partners(self) -> int:
+        """Other live replicas of our block that are close enough to average with."""
+        return sum(
+            lease.peer_id != self._peer.peer_id
+            and lease.state == "training"
+            and abs(lease.round_index - self._trainer.round_index) <= MAX_ROUND_LAG
+            for lease in self._keeper.view().blocks[self._block].holders
+        )
+
+    def _save(self) -> None:
+        tensors, facts = self._trainer.state()
+        save_checkpoint(self._path, tensors, facts)
+
+    def _save_if_possible(self) -> None:
+        """A full disk is shown and does not end the node: the weights live on in the swarm."""
+        try:
+            self._save()
+            self._record.clear("disk")
+        except CheckpointError as exc:
+            logger.warning("%s", exc)
+            self._record.warn("disk", str(exc))
