@@ -7,7 +7,7 @@ import logging
 
 from bt_p2p.chain.block_rpc import BlockClient
 from bt_p2p.chain.drafter import BlockDrafter, Drafter, RepeatDrafter
-from bt_p2p.chain.session import LookUp
+from bt_p2p.chain.holders import LookUp
 from bt_p2p.clock import Clock
 from bt_p2p.errors import SwarmError
 from bt_p2p.model.block import Block, weight_specs

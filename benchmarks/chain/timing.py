@@ -15,8 +15,9 @@ from torch import Tensor
 from bt_p2p.chain.block_rpc import BlockClient, ForwardRequest
 from bt_p2p.chain.drafter import Drafter
 from bt_p2p.chain.generate import Chunk, GenerateOptions, generate
+from bt_p2p.chain.holders import Hop, LookUp
 from bt_p2p.chain.modes import Precision
-from bt_p2p.chain.session import ChainSession, Hop, LookUp, Traversal
+from bt_p2p.chain.session import ChainSession, Traversal
 from bt_p2p.protocol.manifest import RunManifest
 
 _REQUEST_TIMEOUT_S = 10.0

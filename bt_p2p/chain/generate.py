@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from bt_p2p.chain.drafter import Drafter, RepeatDrafter
+from bt_p2p.chain.holders import Hop
 from bt_p2p.chain.modes import GenerateMode
 from bt_p2p.chain.sampling import Sampling, sample_bytes
-from bt_p2p.chain.session import ChainSession, Hop
+from bt_p2p.chain.session import ChainSession
 from bt_p2p.chain.window import window_end, window_start
 from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.manifest import MASK_TOKEN, RunManifest

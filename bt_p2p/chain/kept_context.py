@@ -85,6 +85,10 @@ class KeptContext:
         """The holder of a block has lost its cache."""
         self._seen.pop(block, None)
 
+    def forget_all(self) -> None:
+        """Send everything again, to everybody."""
+        self._seen.clear()
+
     def num_kept(self, peer_id: str, request: ForwardRequest) -> int:
         """Tokens in front that the peer has kept; those that are to be read are sent anyhow."""
         seen = self._seen.get(request.block)

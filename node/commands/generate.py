@@ -14,9 +14,10 @@ from statistics import median
 import typer
 
 from bt_p2p.chain.generate import Chunk, GenerateOptions, check_options, generate
+from bt_p2p.chain.holders import Hop
 from bt_p2p.chain.modes import GenerateMode, Precision
 from bt_p2p.chain.sampling import Sampling
-from bt_p2p.chain.session import ChainSession, Hop
+from bt_p2p.chain.session import ChainSession
 from bt_p2p.chain.text import TextDecoder
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import ChainError, ConfigError, NoRouteError

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bt_p2p.chain.block_rpc import BlockClient
+from bt_p2p.chain.holders import LookUp
 from bt_p2p.chain.modes import Precision
-from bt_p2p.chain.session import ChainSession, LookUp
+from bt_p2p.chain.session import ChainSession
 from bt_p2p.protocol.manifest import RunManifest
 from node.draft import DraftBlock
 

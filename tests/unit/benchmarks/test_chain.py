@@ -17,8 +17,8 @@ from benchmarks.chain.relay import Lane, Relay
 from benchmarks.chain.report import ChainReport, FaultReport, compare
 from benchmarks.chain.run import Options, run_chain, run_faults
 from benchmarks.chain.timing import Answer, TimedSession, smallest_request
+from bt_p2p.chain.holders import Hop
 from bt_p2p.chain.service import LocalBlockService
-from bt_p2p.chain.session import Hop
 from bt_p2p.errors import ConfigError
 from bt_p2p.model.block import weight_specs
 from bt_p2p.model.wire import decode_tensors

@@ -54,5 +54,5 @@ class SmallSwarm:
 @pytest.fixture
 def small_swarm(monkeypatch) -> Callable[..., SmallSwarm]:
     """Makes a swarm of a manifest and numbers of holders; nobody is measured, so order is by id."""
-    monkeypatch.setattr("bt_p2p.chain.session.MAX_PROBES", 0)
+    monkeypatch.setattr("bt_p2p.chain.holders.MAX_PROBES", 0)
     return SmallSwarm

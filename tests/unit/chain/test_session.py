@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from bt_p2p.chain.block_rpc import ForwardRequest, Readiness
-from bt_p2p.chain.session import MAX_FORWARD_FAILURES, Traversal
+from bt_p2p.chain.forwarded import MAX_FORWARD_FAILURES
+from bt_p2p.chain.session import Traversal
 from bt_p2p.errors import ChainError, NoRouteError, PeerRefusedError
 from bt_p2p.testing.block_rpc import InMemoryBlockClient
 from bt_p2p.testing.tiny import tiny_manifest
@@ -53,8 +54,8 @@ class Recorder(InMemoryBlockClient):
 
 def recorded(swarm) -> Recorder:
     """Put a recorder between session and holders."""
-    swarm.session._client = Recorder(swarm.client.services)
-    return swarm.session._client
+    swarm.session._holders._client = Recorder(swarm.client.services)
+    return swarm.session._holders._client
 
 
 def test_every_block_is_asked_once(small_swarm) -> None:
@@ -96,7 +97,7 @@ def test_plain_blocks_advance_at_once(small_swarm) -> None:
 @pytest.fixture
 def carrying(monkeypatch) -> None:
     """Clients carry what blocks need themselves."""
-    monkeypatch.setattr("bt_p2p.chain.session.MAX_FORWARD_FAILURES", 0)
+    monkeypatch.setattr("bt_p2p.chain.forwarded.MAX_FORWARD_FAILURES", 0)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_holders_hand_on_to_each_other(small_swarm, monkeypatch, manifest, mode)
     assert [None] * 3 == [reply.features_NTD for reply in recorder.replies]
     assert found.is_forwarded
 
-    monkeypatch.setattr("bt_p2p.chain.session.MAX_FORWARD_FAILURES", 0)
+    monkeypatch.setattr("bt_p2p.chain.forwarded.MAX_FORWARD_FAILURES", 0)
     carried = traverse(small_swarm(manifest, [1, 1, 1]), mode)
     assert torch.equal(carried.log_probs_NPV, found.log_probs_NPV)
     assert not carried.is_forwarded
@@ -136,7 +137,7 @@ def test_a_holder_that_freezes_holds_up_a_forwarded_traversal_only_once(
     small_swarm, monkeypatch
 ) -> None:
     """Another replica takes its place, and holders hand on to each other again."""
-    monkeypatch.setattr("bt_p2p.chain.session.FIRST_PATIENCE_S", 0.1)
+    monkeypatch.setattr("bt_p2p.chain.holders.FIRST_PATIENCE_S", 0.1)
     expected = traverse(small_swarm(CASCADE, [1, 1, 1]))
     swarm = small_swarm(CASCADE, [1, 2, 1])
     frozen, spare = swarm.holders[1]
@@ -157,7 +158,7 @@ def test_a_block_whose_only_holder_was_given_up_is_looked_for_again(small_swarm,
     """The holder has come back since."""
     swarm = small_swarm(manifest, [1, 1, 1])
     expected = traverse(swarm)
-    swarm.session._route = swarm.session._route.without(swarm.holders[1][0])
+    swarm.session._holders._route = swarm.session._holders._route.without(swarm.holders[1][0])
     found = traverse(swarm)
     assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
     assert swarm.num_look_ups > 1
@@ -177,7 +178,7 @@ def test_holders_that_cannot_reach_each_other_are_served_by_the_client(small_swa
 
     expected = traverse(small_swarm(CASCADE, [1, 1, 1]))
     swarm = small_swarm(CASCADE, [1, 1, 1])
-    swarm.session._client = NoLinks(swarm.client.services)
+    swarm.session._holders._client = NoLinks(swarm.client.services)
     for _ in range(5):
         found = traverse(swarm)
         assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
@@ -202,7 +203,7 @@ def test_diffusion_blocks_advance_in_order_and_hand_on_z(small_swarm) -> None:
 
 def test_a_holder_that_freezes_is_asked_beside_another_one(small_swarm, monkeypatch) -> None:
     """The answer comes from the second after a short while, and later ones at once."""
-    monkeypatch.setattr("bt_p2p.chain.session.FIRST_PATIENCE_S", 0.1)
+    monkeypatch.setattr("bt_p2p.chain.holders.FIRST_PATIENCE_S", 0.1)
     expected = traverse(small_swarm(PLAIN, [1, 1, 1]))
     swarm = small_swarm(PLAIN, [1, 2, 1])
     frozen, spare = swarm.holders[1]
@@ -222,7 +223,7 @@ def test_a_holder_that_freezes_is_asked_beside_another_one(small_swarm, monkeypa
 
 def test_a_slow_holder_that_answers_first_wins(small_swarm, monkeypatch) -> None:
     """The spare is slower still; its request is given up."""
-    monkeypatch.setattr("bt_p2p.chain.session.FIRST_PATIENCE_S", 0.1)
+    monkeypatch.setattr("bt_p2p.chain.holders.FIRST_PATIENCE_S", 0.1)
     swarm = small_swarm(PLAIN, [1, 2, 1])
     slow, spare = swarm.holders[1]
     swarm.faults.once(slow, "delay", delay_s=0.3)
@@ -266,7 +267,7 @@ def test_features_that_the_next_block_cannot_use_are_a_failed_holder(
 ) -> None:
     """Another replica is asked, and the answer is the same; the next holder is not blamed."""
     if is_carrying:
-        monkeypatch.setattr("bt_p2p.chain.session.MAX_FORWARD_FAILURES", 0)
+        monkeypatch.setattr("bt_p2p.chain.forwarded.MAX_FORWARD_FAILURES", 0)
     expected = traverse(small_swarm(CASCADE, [1, 1, 1]))
     swarm = small_swarm(CASCADE, [2, 1, 1])
     bad = swarm.holders[0][0]
@@ -373,7 +374,7 @@ def test_answers_keep_the_round_of_their_weights(small_swarm) -> None:
 def probing(small_swarm, monkeypatch) -> None:
     """Sessions measure holders before the first traversal."""
     assert small_swarm  # which says otherwise
-    monkeypatch.setattr("bt_p2p.chain.session.MAX_PROBES", 4)
+    monkeypatch.setattr("bt_p2p.chain.holders.MAX_PROBES", 4)
 
 
 @pytest.mark.usefixtures("probing")
@@ -386,14 +387,14 @@ def test_the_holder_that_answers_soonest_is_asked(small_swarm) -> None:
         round_index=0, num_waiting=9, compute_ms=50
     )
     assert near == traverse(swarm).hops[1].peer_id
-    assert {busy, far, near} == set(swarm.session._probed_s)
+    assert {busy, far, near} == set(swarm.session._holders.probed_s)
 
 
 @pytest.mark.usefixtures("probing")
 @pytest.mark.parametrize("kind", ["drop", "refuse", "delay"])
 def test_a_ghost_is_not_asked_while_another_answers(small_swarm, monkeypatch, kind) -> None:
     """Its lease lives on after it; no traversal waits for it."""
-    monkeypatch.setattr("bt_p2p.chain.session.PROBE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("bt_p2p.chain.holders.PROBE_TIMEOUT_S", 0.2)
     swarm = small_swarm(PLAIN, [1, 2, 1])
     ghost, there = swarm.holders[1]
     swarm.faults.always(ghost, kind)
@@ -406,7 +407,7 @@ def test_when_no_holder_answers_the_question_they_are_asked_all_the_same(
     small_swarm, monkeypatch
 ) -> None:
     """A slow answer is better than none."""
-    monkeypatch.setattr("bt_p2p.chain.session.PROBE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("bt_p2p.chain.holders.PROBE_TIMEOUT_S", 0.05)
     swarm = small_swarm(PLAIN, [1, 2, 1])
     for peer_id in swarm.holders[1]:
         swarm.faults.always(peer_id, "delay", delay_s=0.2)
@@ -419,6 +420,6 @@ def test_what_answers_took_counts_more_than_the_first_measurement(small_swarm) -
     swarm = small_swarm(PLAIN, [1, 2, 1])
     first = traverse(swarm).hops[1].peer_id
     [other] = set(swarm.holders[1]) - {first}
-    swarm.session._latency_s[first] = 9.0
-    swarm.session._route = None
+    swarm.session._holders.latency_s[first] = 9.0
+    swarm.session._holders._route = None
     assert other == traverse(swarm).hops[1].peer_id
