@@ -43,6 +43,10 @@ lint: $(STAMP)  ## check format, style, layers and types
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
+.PHONY: docs
+docs: $(STAMP)  ## build the documentation as web pages in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 .PHONY: clean
 clean:  ## remove caches and build output; the virtual environment stays
 	rm -rf build dist *.egg-info .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
