@@ -4,6 +4,7 @@
     |-- ConfigError (ValueError)      a flag, file or manifest is wrong; exit code 2
     |-- CheckpointError               a checkpoint cannot be read or written
     |-- TrainingError                 local steps are not finite, one after another
+    |-- OutOfMemoryError              not even one sequence at a time fits into memory
     |-- ProtocolError                 bytes from a peer break the protocol
     |   |-- WireFormatError           malformed, too large, or of unknown shape
     |   `-- RecordRejectedError       well formed, but expired, unsigned or out of range
@@ -57,6 +58,10 @@ class CheckpointError(BtError):
 
 class TrainingError(BtError):
     """Local steps are not finite, one after another."""
+
+
+class OutOfMemoryError(BtError):
+    """Not even one sequence at a time fits into memory."""
 
 
 class ProtocolError(BtError):

@@ -72,6 +72,7 @@ def run_node(options: JoinOptions, reporter: JoinReporter, stop: StopRequest) ->
         stack.enter_context(NodeLock(state))
         check_port_is_free(options.host, options.port)
         manifest = _known_manifest(options)
+        num_parts = _checked_memory(manifest, options) if manifest else 1
         corpus = _checked_corpus(manifest, options) if manifest else None
         peer = _enter_swarm(options, identity_path, reporter)
         stack.callback(peer.stop)
@@ -82,7 +83,10 @@ def run_node(options: JoinOptions, reporter: JoinReporter, stop: StopRequest) ->
         state.remember_manifest(manifest)
         peer.protect_run(manifest)
         if corpus is None:
+            num_parts = _checked_memory(manifest, options)
             corpus = _checked_corpus(manifest, options)
+        if num_parts > 1:
+            reporter.line(f"memory is short for a whole batch: steps are done in {num_parts} parts")
         snapshot = _first_snapshot(peer, manifest, state, clock)
         record = NodeRecord(state.path, snapshot, clock)
         stack.callback(record.write)
@@ -97,6 +101,7 @@ def run_node(options: JoinOptions, reporter: JoinReporter, stop: StopRequest) ->
             block=options.block,
             span=options.span,
             device=options.device,
+            num_parts=num_parts,
             max_rounds=options.max_rounds,
             is_first=peer.num_neighbours() == 0,
         )
@@ -139,14 +144,21 @@ def _checked_corpus(manifest: RunManifest, options: JoinOptions) -> Corpus:
         check_block(options.block, manifest.model.num_blocks)
     if options.span is not None:
         check_span(options.span, options.block, manifest.model.num_blocks)
-    sizes = block_sizes(
-        manifest.model, manifest.objective, batch_size=manifest.optimizer.batch_size
-    )
-    check_memory(sizes, num_copies=0 if options.span is None else len(options.span) - 1)
-    check_disk(options.state_dir.path, sizes)
+    sizes = block_sizes(manifest.model, manifest.objective, batch_size=1)
+    check_disk(options.state_dir.run_folder(manifest.run_id), sizes)
     corpus = load_corpus(manifest.corpus, data=options.data, cache_dir=options.state_dir.cache_dir)
     require_context(corpus, manifest.model.context)
     return corpus
+
+
+def _checked_memory(manifest: RunManifest, options: JoinOptions) -> int:
+    """Parts in which a step fits into memory; refuses a block that does not fit at all."""
+    batch_size = manifest.optimizer.batch_size
+    return check_memory(
+        block_sizes(manifest.model, manifest.objective, batch_size=batch_size),
+        batch_size=batch_size,
+        num_copies=0 if options.span is None else len(options.span) - 1,
+    )
 
 
 def _enter_swarm(options: JoinOptions, identity_path: Path, reporter: JoinReporter) -> SwarmPeer:

@@ -29,6 +29,8 @@ class Joined:
     span: range | None
     """Blocks to serve; the one to train is among them. None serves that one alone."""
     device: str
+    num_parts: int
+    """Parts in which a step is done, so that its batch fits into memory."""
     max_rounds: int | None
     is_first: bool
     """Nobody else was there to enter through."""

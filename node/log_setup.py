@@ -4,11 +4,49 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+import sys
 from pathlib import Path
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _MAX_LOG_SIZE_BYTES = 5_000_000
 _NUM_OLD_LOGS = 2
+
+
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A rotating file that outlives a full disk: failed writes are counted, not shown one by one."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            path, maxBytes=_MAX_LOG_SIZE_BYTES, backupCount=_NUM_OLD_LOGS, encoding="utf-8"
+        )
+        self._num_failed = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line; the first one that is written again says how many were not."""
+        num_failed = self._num_failed
+        super().emit(record)
+        if num_failed and self._num_failed == num_failed:
+            self._num_failed = 0
+            super().emit(
+                logging.makeLogRecord(
+                    {
+                        "name": __name__,
+                        "levelno": logging.WARNING,
+                        "levelname": "WARNING",
+                        "msg": "the disk did not take %d lines of this log",
+                        "args": (num_failed,),
+                    }
+                )
+            )
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        """Count a line that the disk did not take; show anything else as usual."""
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
+            return
+        self._num_failed += 1
+        if self.stream is not None and self.stream.closed:  # in the middle of a rotation
+            self.stream = None  # opened again by the next line
 
 
 def set_up_logging(*, is_debugging: bool, log_path: Path | None = None) -> None:
@@ -23,10 +61,7 @@ def set_up_logging(*, is_debugging: bool, log_path: Path | None = None) -> None:
     for handler in list(root.handlers):
         root.removeHandler(handler)
     if log_path is not None:
-        rotating = logging.handlers.RotatingFileHandler(
-            log_path, maxBytes=_MAX_LOG_SIZE_BYTES, backupCount=_NUM_OLD_LOGS, encoding="utf-8"
-        )
-        _add(root, rotating, logging.DEBUG)
+        _add(root, _LogFile(log_path), logging.DEBUG)
     if log_path is None or is_debugging:
         _add(root, logging.StreamHandler(), logging.DEBUG if is_debugging else logging.WARNING)
 

@@ -24,6 +24,7 @@ class NodeRecord:
         self._state_dir = state_dir
         self._clock = clock
         self._lock = threading.Lock()
+        self._file_lock = threading.Lock()
         self._snapshot = snapshot
         self._written_at_s = float("-inf")
         self._has_failed = False
@@ -70,10 +71,13 @@ class NodeRecord:
 
     def write(self) -> None:
         """Write the file now; a full disk is logged once and does not stop the node."""
-        try:
-            write_snapshot(self._state_dir, self.snapshot)
-            self._has_failed = False
-        except OSError as exc:
-            if not self._has_failed:
-                logger.warning("cannot write the node's snapshot in %s: %s", self._state_dir, exc)
-            self._has_failed = True
+        with self._file_lock:
+            try:
+                write_snapshot(self._state_dir, self.snapshot)
+                self._has_failed = False
+            except OSError as exc:
+                if not self._has_failed:
+                    logger.warning(
+                        "cannot write the node's snapshot in %s: %s", self._state_dir, exc
+                    )
+                self._has_failed = True

@@ -11,9 +11,8 @@ from torch import Tensor
 from bt_p2p.averaging.averager import GroupAverager
 from bt_p2p.averaging.schedule import payload_size_bytes
 from bt_p2p.chain.service import LocalBlockService
-from bt_p2p.errors import CheckpointError, SwarmError, TrainingError
+from bt_p2p.errors import SwarmError, TrainingError
 from bt_p2p.model.block import weight_specs
-from bt_p2p.model.checkpoint import load_checkpoint, save_checkpoint
 from bt_p2p.model.sizes import block_sizes
 from bt_p2p.protocol.identity import short_peer_id
 from bt_p2p.protocol.limits import MAX_ROUND_LAG
@@ -22,14 +21,15 @@ from bt_p2p.swarm.block_rpc import HivemindBlockClient, HivemindBlockServer
 from bt_p2p.training.trainer import BlockTrainer
 from node.joined import Joined
 from node.keeper import LeaseKeeper
+from node.resources import checkpoint_size_bytes
 from node.rounds import RoundResult, RoundRunner
+from node.saver import CheckpointSaver
 from node.stop import StopRequest
 from node.sync import donors, fetch_weights
 from node.tui.progress import JoinReporter
 
 logger = logging.getLogger(__name__)
 
-_SAVE_PERIOD_S = 60.0
 _MAX_SYNC_ATTEMPTS = 3
 _SYNC_RETRY_S = 3.0
 _LOOK_S = 0.25
@@ -76,12 +76,19 @@ class Replica:
         self._keeper = keeper
         self._reporter = reporter
         self._stop = stop
-        self._path = joined.state_dir.checkpoint_path(joined.manifest.run_id, block)
+        sizes = block_sizes(joined.manifest.model, joined.manifest.objective, batch_size=1)
+        self._saver = CheckpointSaver(
+            joined.state_dir.checkpoint_path(joined.manifest.run_id, block),
+            joined.record,
+            joined.clock,
+            state_path=joined.state_dir.path,
+            checkpoint_bytes=checkpoint_size_bytes(sizes),
+        )
         self._payload_sent_bytes = 0
         self._resume()
 
     def _resume(self) -> None:
-        checkpoint = load_checkpoint(self._path)
+        checkpoint = self._saver.load()
         if checkpoint is not None:
             self._trainer.restore(checkpoint)
             self._reporter.line(
@@ -169,7 +176,8 @@ class Replica:
             self._run_rounds(runner, server, between_rounds)
         finally:
             self._record.update(state="leaving")
-            self._save()
+            is_saved = self._saver.save(self._trainer)
+            self._reporter.line(f"leaving: state {'saved' if is_saved else 'NOT saved'}")
 
     def _run_rounds(
         self,
@@ -178,7 +186,7 @@ class Replica:
         between_rounds: Callable[[], None],
     ) -> None:
         num_rounds, num_restarts = 0, 0
-        saved_at_s = self._clock.monotonic_s()
+        self._saver.look_at_disk()
         while not self._stop.is_requested:
             between_rounds()
             try:
@@ -195,9 +203,7 @@ class Replica:
             num_rounds += 1
             self._adopt(result.weights, self._trainer.round_index)
             self._tell(result, server)
-            if self._clock.monotonic_s() - saved_at_s >= _SAVE_PERIOD_S:
-                self._save_if_possible()
-                saved_at_s = self._clock.monotonic_s()
+            self._saver.save_if_due(self._trainer)
             if num_rounds == self._max_rounds:
                 return
             self._catch_up_if_behind()
@@ -251,16 +257,3 @@ class Replica:
             and abs(lease.round_index - self._trainer.round_index) <= MAX_ROUND_LAG
             for lease in self._keeper.view().blocks[self._block].holders
         )
-
-    def _save(self) -> None:
-        tensors, facts = self._trainer.state()
-        save_checkpoint(self._path, tensors, facts)
-
-    def _save_if_possible(self) -> None:
-        """A full disk is shown and does not end the node: the weights live on in the swarm."""
-        try:
-            self._save()
-            self._record.clear("disk")
-        except CheckpointError as exc:
-            logger.warning("%s", exc)
-            self._record.warn("disk", str(exc))

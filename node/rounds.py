@@ -130,6 +130,10 @@ class RoundRunner:
                     raise TrainingError(f"{bad_in_a_row} local steps in a row were not finite")
                 continue
             bad_in_a_row = 0
+            if self._trainer.num_parts > 1:
+                self._record.warn(
+                    "memory", f"short, so steps are done in {self._trainer.num_parts} parts"
+                )
             total_nats += result.cross_entropy * result.num_bytes
             total_bytes += result.num_bytes
             elapsed_s = max(1e-9, self._clock.monotonic_s() - started_s)

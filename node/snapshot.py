@@ -44,6 +44,9 @@ class NodeSnapshot(BaseModel):
     addresses: list[str] = []
     warnings: list[str] = []
     state_dir: str = ""
+    disk_used_bytes: int | None = None
+    """All files of the node; None before it has looked."""
+    disk_free_bytes: int | None = None
 
 
 def write_snapshot(state_dir: Path, snapshot: NodeSnapshot) -> None:

@@ -13,8 +13,10 @@ Texts that are slow to get are kept in the user's cache folder, for all nodes of
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +29,11 @@ from bt_p2p.errors import ConfigError, ProtocolError
 from bt_p2p.protocol.address import PeerAddress, parse_peer_address
 from bt_p2p.protocol.manifest import RunManifest, is_run_id
 
+logger = logging.getLogger(__name__)
+
 _MAX_REMEMBERED_PEERS = 32
+_PROBE = bytes(4096)
+"""Written once at the start, so that a full disk is told before anything else is done."""
 
 
 def default_state_dir() -> Path:
@@ -49,6 +55,7 @@ class StateDir:
         self.identity_path = path / "identity.key"
         self.log_path = path / "node.log"
         self.cache_dir = default_cache_dir()
+        self._unwritten: set[str] = set()
 
     def create(self) -> None:
         """Make the folder, readable by its owner only, and try to write to it.
@@ -59,17 +66,23 @@ class StateDir:
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             probe = self.path / f".probe-{os.getpid()}"
-            probe.write_bytes(b"")
-            probe.unlink()
+            try:
+                probe.write_bytes(_PROBE)
+            finally:
+                probe.unlink(missing_ok=True)
         except OSError as exc:
             raise ConfigError(
                 f"state folder {self.path} cannot be written ({exc.strerror}); choose another with "
                 f"--state-dir"
             ) from exc
 
+    def run_folder(self, run_id: str) -> Path:
+        """Where everything of one run is kept."""
+        return self.path / "runs" / run_id
+
     def checkpoint_path(self, run_id: str, block: int) -> Path:
         """Where the checkpoint of one block of one run is kept."""
-        return self.path / "runs" / run_id / f"block-{block}.safetensors"
+        return self.run_folder(run_id) / f"block-{block}.safetensors"
 
     def held_blocks(self, run_id: str) -> list[int]:
         """Blocks of a run that have a checkpoint here, the latest written first."""
@@ -80,9 +93,7 @@ class StateDir:
 
     def remember_manifest(self, manifest: RunManifest) -> None:
         """Keep a manifest, so that the run can be resumed without anybody's help."""
-        folder = self.path / "runs" / manifest.run_id
-        folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / "manifest.json", manifest.canonical_bytes())
+        self._keep(self.run_folder(manifest.run_id) / "manifest.json", manifest.canonical_bytes())
 
     def remembered_manifests(self) -> dict[str, RunManifest]:
         """Manifests of runs joined before, by run id; damaged ones are left out."""
@@ -101,7 +112,7 @@ class StateDir:
         """Keep addresses of peers met, the latest first."""
         known = [address.text for address in self.remembered_peers()]
         merged = list(dict.fromkeys([*addresses, *known]))[:_MAX_REMEMBERED_PEERS]
-        _replace(self.path / "peers.json", json.dumps(merged).encode())
+        self._keep(self.path / "peers.json", json.dumps(merged).encode())
 
     def remembered_peers(self) -> list[PeerAddress]:
         """Addresses of peers met before; none if the file is missing or damaged."""
@@ -110,6 +121,20 @@ class StateDir:
             return [parse_peer_address(str(text)) for text in texts]
         except (OSError, ValueError, TypeError):
             return []
+
+    def _keep(self, path: Path, data: bytes) -> None:
+        """Replace a file that only makes the next start easier: a full disk is told once."""
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(data)
+            partial.replace(path)
+        except OSError as exc:
+            if path.name not in self._unwritten:
+                logger.warning("cannot write %s, the old one stays: %s", path, exc)
+            self._unwritten.add(path.name)
+        else:
+            self._unwritten.discard(path.name)
 
 
 class NodeLock:
@@ -137,9 +162,10 @@ class NodeLock:
                 f"stop it, or give this one another --state-dir"
             ) from exc
         os.set_inheritable(descriptor, False)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
         self._descriptor = descriptor
+        with contextlib.suppress(OSError):  # full disk: the lock holds, it only bears no name
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
         return self
 
     def __exit__(
@@ -154,9 +180,3 @@ class NodeLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
-
-
-def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(data)
-    partial.replace(path)

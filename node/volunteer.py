@@ -177,7 +177,15 @@ class Volunteer:
         self._record.update(device=device.reason)
         spec = self._manifest
         source = BatchSource(self._corpus.train, spec.model.context, spec.optimizer.batch_size)
-        return BlockTrainer(spec, block, device, source, self._peer.peer_id, upstream=upstream)
+        return BlockTrainer(
+            spec,
+            block,
+            device,
+            source,
+            self._peer.peer_id,
+            upstream=upstream,
+            num_parts=self._joined.num_parts,
+        )
 
     # --- between rounds ------------------------------------------------------------------------
 
@@ -208,7 +216,7 @@ class Volunteer:
     # --- leaving, and what others see ----------------------------------------------------------
 
     def _leave(self) -> None:
-        self._reporter.line("leaving: state saved, withdrawing the lease")
+        self._reporter.line("leaving: withdrawing the lease")
         self._keeper.stop(timeout_s=STOP_TIMEOUT_S / 4)
 
     def _describe(self, issued_at_s: float, expires_at_s: float) -> Lease:

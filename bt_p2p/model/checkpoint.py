@@ -3,13 +3,14 @@
     <name>              the newest checkpoint
     <name>.previous     the one before it
     <name>.tmp          a save in progress, or one that was killed; overwritten by the next
-    <name>.corrupt-<n>  a damaged file, moved aside for the operator; never deleted
+    <name>.corrupt-<n>  a damaged file, moved aside for the operator; the newest few are kept
 
 A kill at any instant leaves the newest or the previous file whole. One writer for each name.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import logging
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 _FACTS_KEY = "bt_facts"
 _HASH_KEY = "bt_sha256"
+_MAX_DAMAGED_KEPT = 3
+"""Of one checkpoint; the oldest go first, so that a bad disk is not filled by its own damage."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +109,7 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
     if moved:
         raise CheckpointError(
             f"no good checkpoint at {path}; damaged files were moved to {', '.join(moved)}; "
-            f"start again to begin without one"
+            f"the block begins without one"
         )
     return None
 
@@ -151,10 +154,23 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def damaged_paths(path: Path) -> list[Path]:
+    """Damaged files of a checkpoint that were moved aside, the oldest first."""
+    prefix = f"{path.name}.corrupt-"
+    numbered = [
+        (int(found.name.removeprefix(prefix)), found)
+        for found in path.parent.glob(f"{glob.escape(prefix)}*")
+        if found.name.removeprefix(prefix).isdecimal()
+    ]
+    return [found for _, found in sorted(numbered)]
+
+
 def _move_aside(damaged: Path, path: Path) -> Path:
-    number = 1
-    while (aside := path.with_name(f"{path.name}.corrupt-{number}")).exists():
-        number += 1
+    before = damaged_paths(path)
+    newest = int(before[-1].name.rpartition("-")[2]) if before else 0
+    aside = path.with_name(f"{path.name}.corrupt-{newest + 1}")
+    for old in before[: max(0, len(before) + 1 - _MAX_DAMAGED_KEPT)]:
+        _remove_quietly(old)
     try:
         damaged.replace(aside)
     except OSError as exc:

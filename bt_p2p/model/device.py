@@ -19,6 +19,14 @@ _MIN_PASSES = 10
 _BENCHMARK_SHAPE = (1024, 256, 256)
 """Rows, inputs and outputs of the measured matrix product: a small block's own size."""
 
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "std::bad_alloc",
+    "could not create a primitive",  # oneDNN's words for it
+)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceChoice:
@@ -93,3 +101,11 @@ def bf16_speedup() -> float:
                         best_s[use_bf16] = min(best_s[use_bf16], now_s() - start_s)
             num_passes += 1
     return best_s[False] / best_s[True]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that an allocation did not fit; torch has no one type for it."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY)

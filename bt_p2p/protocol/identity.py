@@ -6,6 +6,7 @@ its author's peer id needs no key beside it to be checked.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -68,6 +69,8 @@ class PeerIdentity:
     def save(self, path: Path) -> None:
         """Write the key file, readable by its owner only, never over an existing one.
 
+        It is there whole or not at all, also after a kill or on a full disk.
+
         Raises:
             ConfigError: the folder cannot be written, or the file exists.
         """
@@ -76,11 +79,18 @@ class PeerIdentity:
             serialization.PrivateFormat.Raw,
             serialization.NoEncryption(),
         )
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data + self.peer_id_bytes[-32:])
+            try:
+                descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data + self.peer_id_bytes[-32:])
+                    file.flush()
+                    os.fsync(descriptor)
+                _put_in_place(partial, path)
+            finally:
+                partial.unlink(missing_ok=True)
         except OSError as exc:
             raise ConfigError(
                 f"identity {path} cannot be written ({exc.strerror}); choose another place with "
@@ -90,6 +100,18 @@ class PeerIdentity:
     def sign(self, message: bytes) -> bytes:
         """The 64-byte Ed25519 signature of a message."""
         return self._private_key.sign(message)
+
+
+def _put_in_place(partial: Path, path: Path) -> None:
+    """Give a finished file its name, unless that is taken."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links on this file system
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        partial.replace(path)
 
 
 def load_or_create_identity(path: Path) -> tuple[PeerIdentity, bool]:

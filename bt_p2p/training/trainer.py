@@ -7,6 +7,7 @@ restored on the same CPU continues bit for bit. Not safe for use from several th
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,15 +15,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bt_p2p.errors import CheckpointError
+from bt_p2p.errors import CheckpointError, OutOfMemoryError
 from bt_p2p.model.block import Block, initial_block
 from bt_p2p.model.checkpoint import Checkpoint
-from bt_p2p.model.device import DeviceChoice
-from bt_p2p.objective.base import Upstream
+from bt_p2p.model.device import DeviceChoice, is_out_of_memory
+from bt_p2p.objective.base import BlockLoss, Upstream
 from bt_p2p.objective.registry import make_objective
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.training.data import BatchSource, batch_key
 from bt_p2p.training.optim import BlockOptimizer, rate_share
+
+logger = logging.getLogger(__name__)
 
 _WEIGHT = "weight/"
 _COUNTERS = (
@@ -57,6 +60,10 @@ class StepResult:
 class BlockTrainer:
     """Trains one block on its local objective, starting from the run's initial weights.
 
+    When memory runs out in a step, the step is done again in twice as many parts, whose gradients
+    are added up: it stays a step on the whole batch, and so do all that follow. Parts draw their
+    masks and noise anew, so digits differ from those of an undivided step.
+
     Attributes:
         block: the module, on the chosen device.
         round_index: round being trained for; set by `start_round`.
@@ -65,6 +72,7 @@ class BlockTrainer:
         steps_since_fresh: steps of this optimizer, for the warm-up.
         total_steps: steps since the first start.
         bad_steps: steps skipped because the loss or a gradient was not finite.
+        num_parts: parts in which a step is done; a power of two, or the whole batch one by one.
     """
 
     def __init__(
@@ -77,6 +85,7 @@ class BlockTrainer:
         *,
         upstream: Upstream | None = None,
         compile_block: bool = False,
+        num_parts: int = 1,
     ) -> None:
         """Make the block.
 
@@ -88,6 +97,7 @@ class BlockTrainer:
             peer_id: whose order of the data.
             upstream: what `cascade` trains on.
             compile_block: use torch.compile, which needs a C++ compiler and a minute at the start.
+            num_parts: parts to do a step in from the start, to need less memory.
 
         Raises:
             ConfigError: the run has no such block.
@@ -108,6 +118,7 @@ class BlockTrainer:
         self.steps_since_fresh = 0
         self.total_steps = 0
         self.bad_steps = 0
+        self.num_parts = min(num_parts, manifest.optimizer.batch_size)
 
     def start_round(self, round_index: int) -> None:
         """Begin a round: its own data order, counters of the round at zero."""
@@ -116,21 +127,32 @@ class BlockTrainer:
         self.samples_in_round = 0
 
     def train_step(self) -> StepResult:
-        """One step on the next batch; skipped and counted if anything is not finite."""
+        """One step on the next batch; skipped and counted if anything is not finite.
+
+        Raises:
+            OutOfMemoryError: not even one sequence at a time fits into memory.
+        """
+        try:
+            return self._train_step()
+        except (RuntimeError, MemoryError) as exc:
+            if not is_out_of_memory(exc):
+                raise
+            raise OutOfMemoryError(
+                f"out of memory beside the gradients of block {self._block_index} ({exc}); close "
+                f"other programs, or join a run with smaller blocks"
+            ) from exc
+
+    def _train_step(self) -> StepResult:
         position = (self._manifest.seed, self._peer_id, self.round_index, self.step_in_round)
         inputs_BT, targets_BT = self._source.batch(*position)
         spec = self._manifest.optimizer
         share = rate_share(spec, self._manifest.rounds, self.steps_since_fresh, self.round_index)
-        device = self._device.device
-        self._optimizer.zero_grad()
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._device.autocast_bf16):
-            result = self._objective.loss(
-                self._callable, inputs_BT.to(device), targets_BT.to(device), _generator(*position)
-            )
-        loss = float(result.loss.detach())
-        is_finite = math.isfinite(loss)
+        while isinstance(
+            sums := self._try_gradients(inputs_BT, targets_BT, _generator(*position)), str
+        ):
+            self._divide_further(inputs_BT.shape[0], sums)
+        is_finite = math.isfinite(sums.loss)
         if is_finite:
-            torch.autograd.backward(result.loss)
             norm = nn.utils.clip_grad_norm_(self._parameters.values(), spec.clip_norm)
             is_finite = math.isfinite(float(norm))
         self.step_in_round += 1
@@ -142,10 +164,70 @@ class BlockTrainer:
         else:
             self.bad_steps += 1
         return StepResult(
-            loss=loss,
-            cross_entropy=result.cross_entropy,
-            num_bytes=result.num_bytes if is_finite else 0,
+            loss=sums.loss,
+            cross_entropy=sums.nats / sums.num_bytes,
+            num_bytes=sums.num_bytes if is_finite else 0,
             lr=share * spec.learning_rate,
+        )
+
+    def _try_gradients(
+        self, inputs_BT: Tensor, targets_BT: Tensor, generator: torch.Generator
+    ) -> _Sums | str:
+        """Loss and gradients of a batch, part by part; in words if memory ran out."""
+        self._optimizer.zero_grad()
+        try:
+            return self._gradients(inputs_BT, targets_BT, generator)
+        except (RuntimeError, MemoryError) as exc:
+            if not is_out_of_memory(exc):
+                raise
+            return str(exc) or type(exc).__name__
+
+    def _gradients(
+        self, inputs_BT: Tensor, targets_BT: Tensor, generator: torch.Generator
+    ) -> _Sums:
+        device, batch_size = self._device.device, inputs_BT.shape[0]
+        sums = _Sums()
+        for part in range(self.num_parts):
+            rows = slice(
+                part * batch_size // self.num_parts, (part + 1) * batch_size // self.num_parts
+            )
+            with torch.autocast(
+                device.type, dtype=torch.bfloat16, enabled=self._device.autocast_bf16
+            ):
+                result = self._objective.loss(
+                    self._callable,
+                    inputs_BT[rows].to(device),
+                    targets_BT[rows].to(device),
+                    generator,
+                )
+            weight = (rows.stop - rows.start) / batch_size
+            sums.add(result, weight)
+            if not math.isfinite(sums.loss):
+                return sums
+            torch.autograd.backward(result.loss if weight == 1 else result.loss * weight)
+        return sums
+
+    def _divide_further(self, batch_size: int, reason: str) -> None:
+        """Do steps in twice as many parts from now on.
+
+        Raises:
+            OutOfMemoryError: they are done one sequence at a time already.
+        """
+        self._optimizer.zero_grad()
+        if self._device.device.type == "cuda":
+            torch.cuda.empty_cache()
+        if self.num_parts >= batch_size:
+            raise OutOfMemoryError(
+                f"out of memory in block {self._block_index}, even with one sequence at a time "
+                f"({reason}); close other programs, or join a run with smaller blocks or a "
+                f"shorter context"
+            )
+        self.num_parts = min(2 * self.num_parts, batch_size)
+        logger.warning(
+            "out of memory with a batch of %d: steps are done in %d parts from now on (%s)",
+            batch_size,
+            self.num_parts,
+            reason,
         )
 
     def weights(self) -> dict[str, Tensor]:
@@ -209,6 +291,21 @@ class BlockTrainer:
             ) from exc
         for counter, value in counters.items():
             setattr(self, counter, value)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Sums:
+    """Over the parts of a batch."""
+
+    loss: float = 0.0
+    nats: float = 0.0
+    num_bytes: int = 0
+
+    def add(self, result: BlockLoss, weight: float) -> None:
+        """Count a part that is this share of the batch."""
+        self.loss += weight * float(result.loss.detach())
+        self.nats += result.cross_entropy * result.num_bytes
+        self.num_bytes += result.num_bytes
 
 
 def _generator(seed: int, peer_id: str, round_index: int, step: int) -> torch.Generator:

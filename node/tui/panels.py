@@ -188,7 +188,13 @@ def node_rows(
         f"{snapshot.device or 'unknown'}{up}, process {snapshot.pid}", ascii_only=ascii_only
     )
     rows.append(NodeRow(7, "device", Text(device)))
-    rows.append(NodeRow(8, "files", Text(plain(snapshot.state_dir, ascii_only=ascii_only))))
+    files = snapshot.state_dir
+    if snapshot.disk_used_bytes is not None and snapshot.disk_free_bytes is not None:
+        files += (
+            f", {format_bytes(snapshot.disk_used_bytes)}, "
+            f"{format_bytes(snapshot.disk_free_bytes)} free"
+        )
+    rows.append(NodeRow(8, "files", Text(plain(files, ascii_only=ascii_only))))
     return rows
 
 

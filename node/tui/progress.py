@@ -136,8 +136,8 @@ class JoinReporter:
         while not self._done.wait(_WATCH_S):
             try:
                 self.update(read(), self._clock.now_s())
-            except OSError:
-                return  # the terminal is gone; the node is told by a signal
+            except OSError as exc:  # a full disk, or a terminal that is gone: there are signals
+                logger.debug("cannot print: %s", exc)
 
     def _print(self, text: str, now_s: float) -> None:
         time = datetime.fromtimestamp(now_s, tz=UTC).astimezone()

@@ -188,6 +188,8 @@ def _node_document(snapshot: NodeSnapshot, now_s: float) -> dict[str, object]:
         "warnings": list(snapshot.warnings),
         "device": snapshot.device,
         "state_dir": snapshot.state_dir,
+        "disk_used_bytes": snapshot.disk_used_bytes,
+        "disk_free_bytes": snapshot.disk_free_bytes,
         "pid": snapshot.pid,
         "started_at_s": _finite(snapshot.started_at_s),
         "updated_at_s": _finite(snapshot.updated_at_s),

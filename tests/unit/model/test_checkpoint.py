@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import resource
+import os
+import select
 import signal
-import subprocess
-import sys
-import textwrap
+import threading
 from pathlib import Path
+from random import Random
 
 import pytest
 import safetensors.torch
@@ -18,6 +18,7 @@ import torch
 from bt_p2p.errors import CheckpointError
 from bt_p2p.model import checkpoint as checkpoint_module
 from bt_p2p.model.checkpoint import load_checkpoint, previous_path, save_checkpoint
+from tests.small_disk import limited_files, small_disk
 
 
 def tensors_of(value: float) -> dict[str, torch.Tensor]:
@@ -153,15 +154,11 @@ def test_a_killed_rename_leaves_the_previous_one(saved_twice):
 
 def test_a_full_disk_keeps_the_good_checkpoint(saved_twice):
     """A limit on file size stands in for the full disk; the half-written file is removed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
-        with pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*block"):
-            save_checkpoint(saved_twice, {"w": torch.zeros(10_000)}, {})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, handler)
+    with (
+        limited_files(1000),
+        pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*block"),
+    ):
+        save_checkpoint(saved_twice, {"w": torch.zeros(10_000)}, {})
     assert "2" == load_checkpoint(saved_twice).facts["round"]
     assert ["block.safetensors", "block.safetensors.previous"] == names_in(saved_twice.parent)
 
@@ -193,37 +190,76 @@ def test_the_format_is_plain_safetensors(path):
         assert torch.equal(tensors_of(1.0)["w"], file.get_tensor("w"))
 
 
-SAVER = textwrap.dedent(
-    """
-    import sys
-    from pathlib import Path
-    import torch
-    from bt_p2p.model.checkpoint import save_checkpoint
-    for number in range(10_000):
-        save_checkpoint(
-            Path(sys.argv[1]), {"w": torch.full((200_000,), float(number))}, {"n": str(number)}
-        )
-        print(number, flush=True)
-    """
-)
+def test_only_the_newest_damaged_files_are_kept(saved_twice):
+    """A disk that goes bad is not filled by its own damage."""
+    for number in range(1, 8):
+        save_checkpoint(saved_twice, tensors_of(2.0), {})
+        saved_twice.write_bytes(b"damage %d" % number)
+        load_checkpoint(saved_twice)
+    names = [name for name in names_in(saved_twice.parent) if "corrupt" in name]
+    assert [f"block.safetensors.corrupt-{number}" for number in (5, 6, 7)] == names
+    assert b"damage 7" == saved_twice.with_name(names[-1]).read_bytes()
+
+
+def test_a_small_disk_keeps_the_good_checkpoint(tmp_path):
+    """Really full, then really read-only."""
+    with small_disk(tmp_path / "disk", 1_000_000) as disk:
+        path = disk.path / "block.safetensors"
+        save_checkpoint(path, {"w": torch.ones(50_000)}, {"n": "1"})
+        save_checkpoint(path, {"w": torch.ones(50_000)}, {"n": "2"})
+        disk.fill()
+        with pytest.raises(CheckpointError, match="No space left"):
+            save_checkpoint(path, {"w": torch.ones(200_000)}, {"n": "3"})
+        assert "2" == load_checkpoint(path).facts["n"]
+        disk.set_read_only(True)
+        with pytest.raises(CheckpointError, match="Read-only"):
+            save_checkpoint(path, {"w": torch.ones(50_000)}, {"n": "3"})
+        assert "2" == load_checkpoint(path).facts["n"]
+        assert "1" == load_checkpoint(previous_path(path)).facts["n"]
+
+
+NUM_KILLS = 100
+WEIGHTS = 20_000
+
+
+def save_for_ever(path: Path, first: int, reports: int) -> None:
+    """In a child: save number after number, and report each that is done."""
+    for number in range(first, first + 10_000):
+        save_checkpoint(path, {"w": torch.full((WEIGHTS,), float(number))}, {"n": str(number)})
+        os.write(reports, f"{number} ".encode())
+
+
+def kill_a_saver(path: Path, first: int, after_s: float) -> int:
+    """Save in a forked child and kill -9 it; the last number it reported."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            save_for_ever(path, first, writable)
+        finally:
+            os._exit(1)
+    os.close(writable)
+    reported = b""
+    select.select([readable], [], [], 10)  # it has started
+    threading.Event().wait(after_s)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with os.fdopen(readable, "rb") as pipe:
+        reported = pipe.read()
+    return int(reported.split()[-1])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kill_after", [1, 2, 4])
-def test_a_kill_in_mid_save_loses_at_most_the_save_in_progress(path, kill_after):
-    """kill -9 at an arbitrary instant: what loads is whole and no older than the last report."""
-    saver = subprocess.Popen(
-        [sys.executable, "-c", SAVER, str(path)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        reported = -1
-        while reported < kill_after:
-            reported = int(saver.stdout.readline())
-    finally:
-        saver.kill()
-        rest, _ = saver.communicate()
-    reported = max([reported, *map(int, rest.split())])
-    loaded = load_checkpoint(path)
-    number = int(loaded.facts["n"])
-    assert reported <= number <= reported + 1
-    assert torch.equal(torch.full((200_000,), float(number)), loaded.tensors["w"])
+def test_a_hundred_kills_in_mid_save_lose_at_most_the_save_in_progress(path):
+    """kill -9 at arbitrary instants: what loads is whole and no older than the last report."""
+    random, number = Random(1), 0
+    instants = set()
+    for _ in range(NUM_KILLS):
+        reported = kill_a_saver(path, number, random.uniform(0.0, 0.01))
+        instants.add(tuple(names_in(path.parent)))
+        loaded = load_checkpoint(path)
+        number = int(loaded.facts["n"])
+        assert reported <= number <= reported + 1
+        assert torch.equal(torch.full((WEIGHTS,), float(number)), loaded.tensors["w"])
+    assert not any("corrupt" in name for names in instants for name in names)
+    assert len(instants) > 1  # some kills came while a file was being written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from bt_p2p.errors import ConfigError
 from bt_p2p.testing.tiny import tiny_manifest
 from node.state_dir import NodeLock, StateDir, default_state_dir
+from tests.small_disk import limited_files
 
 ADDRESS = "/ip4/192.0.2.1/tcp/31337/p2p/12D3KooWCtcgQySagj3N4MLdcC1hYb8M7DjjkfTC6qwJmeYH91Gp"
 
@@ -85,3 +87,41 @@ def test_held_blocks_are_listed_latest_first(tmp_path: Path) -> None:
     (tmp_path / "runs" / "run" / "block-x.safetensors").write_bytes(b"")
 
     assert [2, 1, 0] == state.held_blocks("run")
+
+
+def test_what_the_disk_does_not_take_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Peers and manifests only make the next start easier: the old ones stay, the node goes on."""
+    state, manifest = StateDir(tmp_path), tiny_manifest("kept")
+    state.remember_peers([ADDRESS])
+    with caplog.at_level(logging.WARNING), limited_files(10):
+        for _ in range(3):
+            state.remember_peers([ADDRESS.replace("192.0.2.1", "192.0.2.2")])
+            state.remember_manifest(manifest)
+
+    assert [ADDRESS] == [address.text for address in state.remembered_peers()]
+    assert {} == state.remembered_manifests()
+    assert 2 == len(caplog.records)
+    state.remember_manifest(manifest)
+    assert {manifest.run_id: manifest} == state.remembered_manifests()
+
+
+def test_a_full_disk_is_told_before_anything_else(tmp_path: Path) -> None:
+    """Nothing is left behind by the attempt."""
+    with limited_files(10), pytest.raises(ConfigError, match="File too large"):
+        StateDir(tmp_path).create()
+
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_the_lock_needs_no_room_on_the_disk(tmp_path: Path) -> None:
+    """Only the number of its process is missing then."""
+    state = StateDir(tmp_path)
+    with (
+        limited_files(0),
+        NodeLock(state),
+        pytest.raises(ConfigError, match="unknown"),
+        NodeLock(state),
+    ):
+        pass

@@ -17,6 +17,7 @@ from bt_p2p.protocol.identity import (
     signature_is_valid,
 )
 from bt_p2p.testing.tiny import tiny_identity
+from tests.small_disk import limited_files
 
 ME, OTHER = tiny_identity(0), tiny_identity(1)
 
@@ -173,3 +174,28 @@ def test_an_id_that_is_not_base58_is_a_value_error() -> None:
 def test_people_see_the_end_of_a_peer_id() -> None:
     """All ids start alike."""
     assert f"…{ME.peer_id[-6:]}" == short_peer_id(ME.peer_id)
+
+
+def test_a_full_disk_leaves_no_half_identity(tmp_path: Path) -> None:
+    """A torn key file would be taken for damage at the next start."""
+    with limited_files(10), pytest.raises(ConfigError, match="cannot be written"):
+        ME.save(tmp_path / "key")
+    assert [] == list(tmp_path.iterdir())
+    _, is_new = load_or_create_identity(tmp_path / "key")
+    assert is_new
+
+
+def test_without_hard_links_a_file_is_not_overwritten_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems have none."""
+
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    ME.save(tmp_path / "key")
+    with pytest.raises(ConfigError, match="File exists"):
+        OTHER.save(tmp_path / "key")
+    assert ME.peer_id == PeerIdentity.load(tmp_path / "key").peer_id
+    assert ["key"] == [path.name for path in tmp_path.iterdir()]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import resource
+import sys
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
-from bt_p2p.errors import CheckpointError, ConfigError
+from bt_p2p.errors import CheckpointError, ConfigError, OutOfMemoryError
 from bt_p2p.model.block import initial_block
 from bt_p2p.model.checkpoint import load_checkpoint, save_checkpoint
 from bt_p2p.model.device import DeviceChoice
@@ -244,3 +248,123 @@ def test_incomplete_checkpoints_change_nothing(tmp_path, lost):
         trainer.restore(load_checkpoint(path))
     assert same_weights(trainer, trainer_of())
     assert 0 == trainer.total_steps
+
+
+class HungryObjective:
+    """Its own objective, but memory holds only so many sequences at once."""
+
+    def __init__(self, objective, error, *, max_sequences: int) -> None:
+        self._objective = objective
+        self._error = error
+        self._max_sequences = max_sequences
+
+    def loss(self, block, inputs_BT, targets_BT, generator):
+        result = self._objective.loss(block, inputs_BT, targets_BT, generator)
+        if inputs_BT.shape[0] > self._max_sequences:
+            raise self._error
+        return result
+
+
+OUT_OF_MEMORY = {
+    "cpu": RuntimeError(
+        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"
+    ),
+    "cuda": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    "mps": RuntimeError("MPS backend out of memory (MPS allocated: 8 GB)"),
+    "python": MemoryError(),
+}
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY.values(), ids=OUT_OF_MEMORY.keys())
+def test_a_step_that_does_not_fit_is_done_in_parts(error, caplog):
+    """Twice as many each time, told once each; it stays one step on the whole batch."""
+    spec = ObjectiveSpec(sweep_fraction=0.0)  # nothing is drawn, so parts see what the whole sees
+    whole = trainer_of(manifest_of(objective=spec))
+    parts = trainer_of(manifest_of(objective=spec))
+    parts._objective = HungryObjective(parts._objective, error, max_sequences=1)
+    with caplog.at_level("WARNING"):
+        results = [parts.train_step()]
+    expected_gradients = dict(whole.block.named_parameters())
+    expected_results = [whole.train_step()]
+    for name, parameter in parts.block.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected_gradients[name].grad)
+    results += [parts.train_step() for _ in range(2)]
+    expected_results += [whole.train_step() for _ in range(2)]
+    assert [4, 4] == [parts.num_parts, parts.samples_in_round // 3]
+    assert ["in 2 parts", "in 4 parts"] == [
+        record.getMessage().partition("done ")[2].partition(" from")[0] for record in caplog.records
+    ]
+    for expected, result in zip(expected_results, results, strict=True):
+        assert expected.loss == pytest.approx(result.loss, rel=1e-3)
+        assert expected.cross_entropy == pytest.approx(result.cross_entropy, rel=1e-3)
+        assert expected.num_bytes == result.num_bytes
+
+
+def test_parts_from_the_start_need_no_failure():
+    """As many as the batch has sequences at most."""
+    manifest = manifest_of()
+    source = BatchSource(TEXT, manifest.model.context, manifest.optimizer.batch_size)
+    trainer = BlockTrainer(manifest, 0, CPU, source, "me", num_parts=64)
+    assert 4 == trainer.num_parts
+    assert not trainer.train_step().is_skipped
+
+
+def test_when_not_even_one_sequence_fits_the_advice_is_given():
+    """The weights are as they were."""
+    trainer = trainer_of()
+    trainer._objective = HungryObjective(trainer._objective, OUT_OF_MEMORY["cpu"], max_sequences=0)
+    with pytest.raises(OutOfMemoryError, match=r"even with one sequence at a time \(.*\); close"):
+        trainer.train_step()
+    assert same_weights(trainer, trainer_of())
+
+
+def test_a_fault_that_is_not_about_memory_is_raised():
+    """It must not be tried again in parts."""
+    trainer = trainer_of()
+    trainer._objective = HungryObjective(
+        trainer._objective, RuntimeError("mat1 and mat2 shapes"), max_sequences=0
+    )
+    with pytest.raises(RuntimeError, match="shapes"):
+        trainer.train_step()
+    assert 1 == trainer.num_parts
+
+
+def wide_trainer() -> BlockTrainer:
+    """A small block with a batch that takes about 600 MiB."""
+    return trainer_of(
+        manifest_of(
+            model=ModelSpec(d_model=32, num_heads=2, num_blocks=2, layers_per_block=1, context=256),
+            optimizer=OptimizerSpec(batch_size=640),
+        )
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit data this way")
+@pytest.mark.parametrize(("room_mib", "expected"), [(330, "parts"), (2, "OutOfMemoryError")])
+def test_a_real_limit_on_memory_is_lived_with(room_mib, expected):
+    """In a forked child with so much room: the step is done in parts, or ends with advice."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            trainer = wide_trainer()
+            used = psutil.Process().memory_info().data
+            limit = used + room_mib * 2**20
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+            try:
+                trainer.train_step()
+                said = f"parts {trainer.num_parts} {trainer.steps_since_fresh}"
+            except OutOfMemoryError as exc:
+                said = f"{type(exc).__name__} {exc}"
+            os.write(writable, said.encode())
+        finally:
+            os._exit(1)
+    os.close(writable)
+    with os.fdopen(readable) as pipe:
+        said = pipe.read().split()
+    os.waitpid(child, 0)
+    assert expected == said[0]
+    if expected == "parts":
+        assert int(said[1]) > 1
+        assert "1" == said[2]
