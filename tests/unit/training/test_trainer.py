@@ -341,13 +341,14 @@ def wide_trainer() -> BlockTrainer:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit data this way")
-@pytest.mark.parametrize(("room_mib", "expected"), [(330, "parts"), (2, "OutOfMemoryError")])
+@pytest.mark.parametrize(("room_mib", "expected"), [(420, "parts"), (2, "OutOfMemoryError")])
 def test_a_real_limit_on_memory_is_lived_with(room_mib, expected):
     """In a forked child with so much room: the step is done in parts, or ends with advice."""
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
         try:
+            trainer_of().train_step()  # what torch keeps for itself is there
             trainer = wide_trainer()
             used = psutil.Process().memory_info().data
             limit = used + room_mib * 2**20
