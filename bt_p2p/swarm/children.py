@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.util
 import os
 import shutil
 import tempfile
@@ -13,14 +15,15 @@ import psutil
 from hivemind.p2p import P2P
 
 _WATCH_PERIOD_S = 0.5
-_SOCKET_FOLDER_PREFIX = "bt-node-"
+_FOLDER_PREFIX = "bt-node-"
 
 
 def live_with_parent() -> None:
     """Call first in a forked child: leave the terminal's signals, and end when the parent does.
 
     A session of its own keeps Ctrl-C and hang-ups of the terminal from ending the peer-to-peer
-    daemon before the node has withdrawn its lease.
+    daemon before the node has withdrawn its lease. What a killed parent cannot remove any more is
+    removed here.
     """
     os.setsid()
     parent = os.getppid()
@@ -28,6 +31,8 @@ def live_with_parent() -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_WATCH_PERIOD_S)
+        for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}{parent}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
@@ -38,11 +43,26 @@ def make_socket_folder() -> Path:
 
     Folders of dead processes are removed. Kept short: a socket path may have 107 characters.
     """
-    root = Path(tempfile.gettempdir())
-    for folder in root.glob(f"{_SOCKET_FOLDER_PREFIX}*"):
-        owner = folder.name.removeprefix(_SOCKET_FOLDER_PREFIX).partition("-")[0]
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        owner = folder.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(folder, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_SOCKET_FOLDER_PREFIX}{os.getpid()}-", dir=root))
+    folder = _make_folder()
     P2P._UNIX_SOCKET_PREFIX = f"/unix{folder}/"
     return folder
+
+
+def make_multiprocessing_folder() -> None:
+    """Give Python's own sockets between processes a folder that bears our process's number.
+
+    The one that Python makes by itself cannot be told from others' once its owner was killed.
+    """
+    folder = _make_folder()
+    multiprocessing.current_process()._config["tempdir"] = str(folder)  # type: ignore[attr-defined]
+    multiprocessing.util.Finalize(
+        None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=-100
+    )
+
+
+def _make_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))

@@ -13,7 +13,6 @@ import math
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.resource_sharer
-import multiprocessing.util
 import os
 import select
 import sys
@@ -40,6 +39,7 @@ from hivemind.proto import p2pd_pb2
 from hivemind.utils.serializer import MSGPackSerializer
 
 from bt_p2p.protocol.limits import MAX_FRAME_BODY_SIZE_BYTES
+from bt_p2p.swarm.children import make_multiprocessing_folder
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def _share_memory_by_descriptor() -> None:
     """
     if sys.platform == "linux":
         torch.multiprocessing.set_sharing_strategy("file_descriptor")  # type: ignore[no-untyped-call]
-        multiprocessing.util.get_temp_dir()  # children share it; this process removes it at exit
+        make_multiprocessing_folder()  # children share it; this process removes it at exit
 
 
 def _limit_msgpack_nesting() -> None:

@@ -15,7 +15,10 @@ from bt_p2p.errors import ConfigError
 
 
 def check_port_is_free(host: str, port: int) -> None:
-    """Bind the port without reuse, and let it go.
+    """Listen on the port for a moment, without sharing it, and let it go.
+
+    Connections of a program that has ended may linger on a port for a minute. They do not count:
+    a node that is started again at once keeps its port.
 
     Args:
         host: IPv4 or IPv6 address to listen on.
@@ -26,6 +29,8 @@ def check_port_is_free(host: str, port: int) -> None:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
+        # skips what lingers; others that listen are still found, whatever they have set
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
             listener.listen(1)

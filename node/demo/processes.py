@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -27,21 +27,48 @@ _GRACE_S = 10.0
 class DemoProcess:
     """One peer of the demo."""
 
-    def __init__(self, name: str, folder: Path, arguments: list[str], token: str) -> None:
-        """Start `python -m …` in a session of its own, with its output in a file."""
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        arguments: list[str],
+        token: str,
+        *,
+        state_path: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start `python -m …` in a session of its own, with its output in a file.
+
+        Args:
+            name: of its files.
+            folder: for them.
+            arguments: module and command line, without --state-dir.
+            token: marks it and its children.
+            state_path: its state folder; one in `folder` if None.
+            environment: variables beside those of this process.
+        """
         self.name = name
-        self.state_path = folder / name
+        self.state_path = state_path or folder / name
         self.log_path = folder / f"{name}.log"
-        environment = {**os.environ, _TOKEN_NAME: token, "OMP_NUM_THREADS": "1"}
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *arguments, "--state-dir", str(self.state_path)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env={**marked_environment(token), **(environment or {})},
                 start_new_session=True,
             )
+
+    @property
+    def pid(self) -> int:
+        """Of the program."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative if a signal ended it."""
+        return self._process.poll()
 
     @property
     def is_running(self) -> bool:
@@ -75,20 +102,20 @@ class DemoProcess:
 class DemoSwarm:
     """Starts, finds and ends the processes of one demo."""
 
-    def __init__(self, folder: Path) -> None:
-        """Use an empty folder for state and output."""
+    def __init__(self, folder: Path, *, environment: Mapping[str, str] | None = None) -> None:
+        """Use an empty folder for state and output, and variables beside those of this process."""
         self.folder = folder
+        self.environment = dict(environment or {})
         self.token = secrets.token_hex(8)
         self.bootstrap: DemoProcess | None = None
         self.volunteers: list[DemoProcess] = []
 
-    def start_bootstrap(self, manifest_path: Path) -> str:
-        """Start the bootstrap peer; returns the address it prints."""
+    def start_bootstrap(self, manifest_path: Path, *options: str) -> str:
+        """Start the bootstrap peer, with more options if need be; returns the address it prints."""
+        arguments = ["bootstrap", "--manifest", str(manifest_path), "--host", "127.0.0.1"]
+        arguments += options or ["--port", "0"]
         self.bootstrap = DemoProcess(
-            "bootstrap",
-            self.folder,
-            ["bootstrap", "--manifest", str(manifest_path), "--host", "127.0.0.1", "--port", "0"],
-            self.token,
+            "bootstrap", self.folder, arguments, self.token, environment=self.environment
         )
 
         def address() -> str:
@@ -102,7 +129,9 @@ class DemoSwarm:
         """Start a volunteer that enters through an address and chooses its own block."""
         arguments = ["node", "join", "--run", run_id, "--initial-peers", address]
         arguments += ["--host", "127.0.0.1", "--threads", "1", "--plain"]
-        volunteer = DemoProcess(name, self.folder, arguments, self.token)
+        volunteer = DemoProcess(
+            name, self.folder, arguments, self.token, environment=self.environment
+        )
         self.volunteers.append(volunteer)
         return volunteer
 
@@ -138,6 +167,11 @@ class DemoSwarm:
             process.kill()
         psutil.wait_procs(found, timeout=5)
         return len(found)
+
+
+def marked_environment(token: str) -> dict[str, str]:
+    """The environment of a process that is to be found again as ours."""
+    return {**os.environ, _TOKEN_NAME: token, "OMP_NUM_THREADS": "1"}
 
 
 def _describe(process: psutil.Process) -> str:

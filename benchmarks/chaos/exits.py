@@ -1,0 +1,343 @@
+"""Every signal at every moment of a node's life: does it end in time, and is anything left?"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Literal, get_args
+
+import psutil
+from pydantic import BaseModel, ConfigDict
+
+from benchmarks.chaos.fleet import free_port, is_free
+from benchmarks.quality.training import write_atomically
+from benchmarks.replicas.report import SetUp, set_up_words, table
+from bt_p2p.errors import SwarmError
+from bt_p2p.protocol.manifest import RunManifest
+from node.demo.processes import DemoProcess, DemoSwarm, wait_for
+from node.state_dir import StateDir
+from node.tui.terminal import make_console
+
+Moment = Literal["bootstrap", "idle", "step", "average", "save"]
+MOMENTS: tuple[Moment, ...] = get_args(Moment)
+TITLES: dict[Moment, str] = {
+    "bootstrap": "while it starts and joins",
+    "idle": "bt-bootstrap, waiting",
+    "step": "in a training step",
+    "average": "in an average",
+    "save": "in a save",
+}
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+ROUND_S = 4.0
+END_WITHIN_S = 10.0
+"""A node ends within this time after a signal."""
+GONE_WITHIN_S = 10.0
+"""Its children are gone within this time after it."""
+_START_TIMEOUT_S = 120.0
+_MOMENT_TIMEOUT_S = 60.0
+_POLL_S = 0.1
+_FINE_POLL_S = 0.0005
+_NUM_LANES = 2
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only looked at
+
+
+class ExitResult(BaseModel):
+    """One node that was ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    moment: Moment
+    signal: str
+    state: str
+    """What it said of itself just before."""
+    seconds: float | None
+    """From the signal to its end; None if it had to be killed."""
+    exit_code: int | None
+    processes: tuple[str, ...]
+    """Left behind."""
+    ports: int
+    files: tuple[str, ...]
+    """Left in the temporary folder, or in shared memory."""
+    traceback: bool
+    """Its output shows one."""
+
+    def problems(self) -> list[str]:
+        """Everything that is not as it should be."""
+        where = f"{self.signal} {TITLES[self.moment]}"
+        found = []
+        if self.seconds is None:
+            found.append(f"{where}: did not end within {END_WITHIN_S:g} s (state {self.state})")
+        elif self.exit_code not in _right_codes(self.moment, self.signal):
+            found.append(f"{where}: exit code {self.exit_code}")
+        if self.processes or self.ports or self.files:
+            found.append(
+                f"{where}: left {self.ports} ports, {', '.join((*self.processes, *self.files))}"
+            )
+        if self.traceback:
+            found.append(f"{where}: a traceback")
+        return found
+
+
+class ExitReport(BaseModel):
+    """The whole of exits.json."""
+
+    set_up: SetUp
+    results: tuple[ExitResult, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where nodes are ended: a swarm with a partner that stays."""
+
+    manifest: RunManifest
+    manifest_path: Path
+    address: str
+    folder: Path
+
+
+def make_manifest() -> RunManifest:
+    """One block, large enough that averages and saves take a while."""
+    return RunManifest.build(
+        {
+            "name": "exits",
+            "model": {
+                "num_blocks": 1,
+                "layers_per_block": 2,
+                "d_model": 256,
+                "context": 64,
+            },
+            "objective": {"sweep_fraction": 0.0},
+            "rounds": {"round_s": ROUND_S},
+            "optimizer": {"batch_size": 4},
+        }
+    )
+
+
+def run_exits(num_runs: int, *, out: Path, jobs: Path, set_up: SetUp) -> int:
+    """End nodes, cell after cell, and write the report; 0 only if nothing is left behind."""
+    console = make_console(stderr=True)
+    cells = [(moment, number) for moment in MOMENTS for number in SIGNALS]
+    root = jobs / f"exits-{secrets.token_hex(3)}"
+    root.mkdir(parents=True)
+    swarm = DemoSwarm(root)
+    results: list[ExitResult] = []
+
+    def end_one(index: int) -> ExitResult:
+        moment, number = cells[index % len(cells)]
+        result = end_node(place, moment, number, seed=index)
+        words = "; ".join(result.problems()) or "nothing left"
+        seconds = "-" if result.seconds is None else f"{result.seconds:.1f} s"
+        console.print(f"{index + 1:3d} {number.name} {TITLES[moment]}: {seconds}, {words}")
+        return result
+
+    try:
+        place = start_place(swarm)
+        with ThreadPoolExecutor(_NUM_LANES) as pool:
+            results = list(pool.map(end_one, range(num_runs)))
+    finally:
+        swarm.stop(timeout_s=20)
+        swarm.kill_leftovers()
+    report = ExitReport(set_up=set_up, results=tuple(results))
+    text = render(report)
+    write_atomically(out / "exits.json", report.model_dump_json(indent=1) + "\n")
+    write_atomically(out / "exits.md", text)
+    console.print(text, markup=False)
+    if any(result.problems() for result in results):
+        console.print(f"output of the programs is kept in {root}")
+        return 1
+    shutil.rmtree(root, ignore_errors=True)
+    return 0
+
+
+def start_place(swarm: DemoSwarm) -> Place:
+    """Start a bootstrap peer and the partner."""
+    manifest = make_manifest()
+    manifest_path = swarm.folder / "manifest.json"
+    manifest_path.write_bytes(manifest.canonical_bytes())
+    address = swarm.start_bootstrap(manifest_path)
+    partner = swarm.start_volunteer("partner", manifest.run_id, address)
+
+    def trains() -> str:
+        snapshot = partner.snapshot
+        return snapshot.state if snapshot and snapshot.state == "training" else ""
+
+    wait_for(trains, partner, what="the partner", timeout_s=_START_TIMEOUT_S)
+    return Place(
+        manifest=manifest, manifest_path=manifest_path, address=address, folder=swarm.folder
+    )
+
+
+def end_node(place: Place, moment: Moment, number: signal.Signals, *, seed: int) -> ExitResult:
+    """Start a node, wait for the moment, send the signal, and look at what is left."""
+    temporary = Path(tempfile.mkdtemp(prefix="btx-"))
+    swarm = DemoSwarm(place.folder, environment={"TMPDIR": str(temporary)})
+    port = free_port()
+    node = _start(swarm, place, moment, port, name=f"node-{seed}")
+    try:
+        _wait_for_moment(place, node, moment, Random(seed))  # noqa: S311 - repeatable on purpose
+        snapshot = node.snapshot
+        family = [node.pid, *(child.pid for child in psutil.Process(node.pid).children(True))]
+        sent_s = time.monotonic()
+        node.send(number)
+        is_ended = node.wait_ended(timeout_s=END_WITHIN_S)
+        seconds = time.monotonic() - sent_s if is_ended else None
+        exit_code = node.exit_code
+        if not is_ended:
+            psutil.Process(node.pid).kill()
+        _wait(lambda: not swarm.leftovers(), timeout_s=GONE_WITHIN_S)
+        left = tuple(_name(process) for process in swarm.leftovers())
+        _wait(lambda: is_free(port), timeout_s=1)
+        return ExitResult(
+            moment=moment,
+            signal=number.name,
+            state=snapshot.state if snapshot else "starting",
+            seconds=seconds,
+            exit_code=exit_code,
+            processes=left,
+            ports=0 if is_free(port) else 1,
+            files=(*_left_in(temporary), *_shared_memory_of(family)),
+            traceback="Traceback" in node.log_path.read_text(encoding="utf-8", errors="replace"),
+        )
+    finally:
+        node.send(signal.SIGKILL)
+        swarm.kill_leftovers()
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(node.state_path, ignore_errors=True)
+
+
+def _start(swarm: DemoSwarm, place: Place, moment: Moment, port: int, *, name: str) -> DemoProcess:
+    if moment == "idle":
+        arguments = ["bootstrap", "--manifest", str(place.manifest_path)]
+    else:
+        arguments = ["benchmarks.chaos.saver_node", "join", "--run", place.manifest.run_id]
+        arguments += ["--threads", "1", "--plain", "--block", "0"]
+    arguments += ["--initial-peers", place.address, "--host", "127.0.0.1", "--port", str(port)]
+    return DemoProcess(name, swarm.folder, arguments, swarm.token, environment=swarm.environment)
+
+
+def _wait_for_moment(place: Place, node: DemoProcess, moment: Moment, random: Random) -> None:
+    """Return at a moment; raises SwarmError if it does not come."""
+    if moment == "bootstrap":
+        # uniform over a start, whose end is seen in the state
+        time.sleep(random.uniform(0.1, 8.0))
+        return
+    if moment == "idle":
+        _need(lambda: "/p2p/" in node.last_lines(20), node, what="the bootstrap peer's address")
+        return
+
+    def state() -> str:
+        snapshot = node.snapshot
+        return snapshot.state if snapshot is not None else ""
+
+    _need(lambda: state() == "training", node, what="training")
+    if moment == "step":
+        time.sleep(random.uniform(0.0, ROUND_S / 4))
+        return
+    if moment == "average":
+        ends_at_s = (time.time() // ROUND_S + 2) * ROUND_S
+        time.sleep(max(0.0, ends_at_s + random.uniform(-0.1, 0.5) - time.time()))
+        return
+    path = StateDir(node.state_path).checkpoint_path(place.manifest.run_id, 0)
+    temporary = path.with_name(f"{path.name}.tmp")
+    _need(temporary.exists, node, what="a save", poll_s=_FINE_POLL_S)
+    time.sleep(random.uniform(0.0, 0.03))
+
+
+def _need(
+    condition: Callable[[], bool], node: DemoProcess, *, what: str, poll_s: float = _POLL_S
+) -> None:
+    deadline_s = time.monotonic() + _START_TIMEOUT_S
+    while not condition():
+        if not node.is_running:
+            raise SwarmError(f"{node.name} ended before {what}: {node.last_lines()}")
+        if time.monotonic() > deadline_s:
+            raise SwarmError(f"{node.name} did not come to {what}: {node.last_lines()}")
+        time.sleep(poll_s)
+
+
+def _wait(condition: Callable[[], bool], *, timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)
+
+
+def _right_codes(moment: Moment, name: str) -> set[int]:
+    """128 and the signal's number; early in a start Python's own handlers end it."""
+    number = int(signal.Signals[name])
+    if name == "SIGKILL":
+        return {-number}
+    return {128 + number, -number} if moment == "bootstrap" else {128 + number}
+
+
+def _left_in(temporary: Path) -> list[str]:
+    """Files and folders; torch keeps a folder of its own there for good."""
+    names = sorted(each.name for each in temporary.iterdir())
+    return [name for name in names if not name.startswith("torchinductor_")]
+
+
+def _shared_memory_of(pids: list[int]) -> list[str]:
+    """Entries of shared memory whose names bear one of these processes."""
+    if not _SHARED_MEMORY.is_dir():
+        return []
+    marks = {f"_{pid}_" for pid in pids}
+    return [
+        each.name for each in _SHARED_MEMORY.iterdir() if any(mark in each.name for mark in marks)
+    ]
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return f"{process.name()} {process.pid}"
+    except psutil.Error:
+        return str(process.pid)
+
+
+def render(report: ExitReport) -> str:
+    """The whole of exits.md."""
+    results = report.results
+    rows = []
+    for moment in MOMENTS:
+        for name in (number.name for number in SIGNALS):
+            cell = [each for each in results if (each.moment, each.signal) == (moment, name)]
+            if not cell:
+                continue
+            seconds = [each.seconds for each in cell if each.seconds is not None]
+            rows.append(
+                [
+                    TITLES[moment],
+                    name,
+                    str(len(cell)),
+                    f"{statistics.median(seconds):.1f} s" if seconds else "-",
+                    f"{max(seconds):.1f} s" if seconds else "-",
+                    ", ".join(sorted({str(each.exit_code) for each in cell})),
+                    str(sum(len(each.processes) for each in cell)),
+                    str(sum(each.ports for each in cell)),
+                    str(sum(len(each.files) for each in cell)),
+                ]
+            )
+    problems = [problem for result in results for problem in result.problems()]
+    verdict = "\n".join(f"- FAILED: {problem}" for problem in problems) or (
+        f"Nothing was left behind in {len(results)} runs."
+    )
+    header = ["Moment", "Signal", "runs", "ends after", "at most", "exit codes"]
+    header += ["processes", "ports", "files"]
+    parts = [
+        "# Ends of nodes",
+        f"Real nodes beside a partner that stays, each ended by one signal to its main process. "
+        f"Then, within {GONE_WITHIN_S:g} s: processes of it that are left, its port, and files in "
+        f"the temporary folder that it alone used or in shared memory. A negative exit code is a "
+        f"signal that ended the process itself, as it has to be with SIGKILL.",
+        verdict,
+        table(header, rows),
+        set_up_words(report.set_up, "exits.json"),
+    ]
+    return "\n\n".join(parts) + "\n"
