@@ -6,7 +6,7 @@
 - `config`, `plan`: what happens to whom and when, from a seed
 - `links`: relays in front of every peer, which cut and slow their links
 - `fleet`: volunteers as the real programs, each behind its link and on its own disk
-- `attacker`, `hostile`: a replica that poisons averages, and a client that sends garbage
+- `attacker`, `hostile`, `frames`: a replica that poisons averages, a client that sends garbage
 - `faults`: does to a volunteer what the plan says
 - `watch`: rounds, crashes, stalls and leaks, seen from outside
 - `run`, `report`: the two swarms, and the table

@@ -56,7 +56,7 @@ class ChaosConfig(BaseModel):
     num_blocks: Count = 2
     replicas: Annotated[int, Field(ge=2)] = 3
     """Of each block; the first of each is never killed, so that leaks can be seen in it."""
-    round_s: Seconds = 5.0
+    round_s: Seconds = 10.0
     eval_bytes: Count = 16_384
     shares: dict[FaultKind, Annotated[float, Field(ge=0)]]
     """How often each kind, relative to the others."""

@@ -43,7 +43,6 @@ END_WITHIN_S = 10.0
 GONE_WITHIN_S = 10.0
 """Its children are gone within this time after it."""
 _START_TIMEOUT_S = 120.0
-_MOMENT_TIMEOUT_S = 60.0
 _POLL_S = 0.1
 _FINE_POLL_S = 0.0005
 _NUM_LANES = 2
@@ -158,12 +157,17 @@ def run_exits(num_runs: int, *, out: Path, jobs: Path, set_up: SetUp) -> int:
     return 0
 
 
-def start_place(swarm: DemoSwarm) -> Place:
-    """Start a bootstrap peer and the partner."""
+def start_place(swarm: DemoSwarm, *, has_partner: bool = True) -> Place:
+    """Start a bootstrap peer, and a partner unless the nodes to be ended are each other's."""
     manifest = make_manifest()
     manifest_path = swarm.folder / "manifest.json"
     manifest_path.write_bytes(manifest.canonical_bytes())
     address = swarm.start_bootstrap(manifest_path)
+    place = Place(
+        manifest=manifest, manifest_path=manifest_path, address=address, folder=swarm.folder
+    )
+    if not has_partner:
+        return place
     partner = swarm.start_volunteer("partner", manifest.run_id, address)
 
     def trains() -> str:
@@ -171,9 +175,7 @@ def start_place(swarm: DemoSwarm) -> Place:
         return snapshot.state if snapshot and snapshot.state == "training" else ""
 
     wait_for(trains, partner, what="the partner", timeout_s=_START_TIMEOUT_S)
-    return Place(
-        manifest=manifest, manifest_path=manifest_path, address=address, folder=swarm.folder
-    )
+    return place
 
 
 def end_node(place: Place, moment: Moment, number: signal.Signals, *, seed: int) -> ExitResult:

@@ -98,6 +98,7 @@ class LinkBoard:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # broken connections are closed in the loop's next turn
 
     async def _serve(
         self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

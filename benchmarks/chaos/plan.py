@@ -40,11 +40,11 @@ class PlannedFault:
 def make_plan(config: ChaosConfig) -> list[PlannedFault]:
     """All faults of a run: the same for the same config."""
     random = Random(config.seed)  # noqa: S311 - repeatable on purpose
-    kinds, weights = list(config.shares), list(config.shares.values())
+    kinds = _deal(config)
+    random.shuffle(kinds)
     num_volunteers = config.num_blocks * config.replicas
     plan = []
-    for number in range(config.num_faults):
-        kind = random.choices(kinds, weights)[0]
+    for number, kind in enumerate(kinds):
         victims = list(range(num_volunteers))
         random.shuffle(victims)
         if kind in _DISRUPTIVE:
@@ -60,6 +60,17 @@ def make_plan(config: ChaosConfig) -> list[PlannedFault]:
             )
         )
     return plan
+
+
+def _deal(config: ChaosConfig) -> list[FaultKind]:
+    """As many kinds as there are faults, each as often as its share says, to a fault."""
+    total = sum(config.shares.values())
+    kinds: list[FaultKind] = []
+    passed = 0.0
+    for kind, share in config.shares.items():
+        passed += share
+        kinds += [kind] * (round(config.num_faults * passed / total) - len(kinds))
+    return kinds
 
 
 def is_steady(volunteer: int, config: ChaosConfig) -> bool:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from benchmarks.chaos.config import KINDS, TITLES, ChaosConfig
 from benchmarks.chaos.faults import Injected
-from benchmarks.chaos.watch import Lost, Point, Sizes, drift, largest_share
+from benchmarks.chaos.watch import Missed, Point, Sizes, drift, largest_share
 from benchmarks.quality.machine import this_code, this_machine
 from benchmarks.replicas.report import SetUp, set_up_words, table
 from bt_p2p.clock import SystemClock
@@ -49,7 +49,7 @@ class SwarmResult(_Part):
     """Averages adopted, summed over volunteers and their lives."""
     alone: int
     failed: int
-    lost: tuple[Lost, ...]
+    missed: tuple[Missed, ...]
     crashes: tuple[str, ...]
     stalls: tuple[str, ...]
     sizes: dict[str, list[Sizes]]
@@ -58,6 +58,11 @@ class SwarmResult(_Part):
     leftover_ports: int
     leftover_files: tuple[str, ...]
     """In the temporary folder that only these programs use."""
+
+    @property
+    def lost(self) -> list[Missed]:
+        """Rounds in which no replica of a block got an average, though some expected one."""
+        return [missed for missed in self.missed if missed.is_lost]
 
     @property
     def rss_drift(self) -> float | None:
@@ -86,7 +91,7 @@ class ChaosReport(_Part):
     @property
     def max_lost_per_fault(self) -> int:
         """Rounds of blocks lost between one fault and the next."""
-        return largest_share(list(self.disturbed.lost), [each.at_s for each in self.injected])
+        return largest_share(self.disturbed.lost, [each.at_s for each in self.injected])
 
     def problems(self) -> list[str]:
         """Everything that keeps this run from being a success."""
@@ -133,7 +138,8 @@ def render(report: ChaosReport, name: str) -> str:
         row(
             "rounds without the expected average, by volunteers", *(each.failed for each in swarms)
         ),
-        row("rounds of a block lost for somebody", *(len(each.lost) for each in swarms)),
+        row("rounds of a block missed by somebody", *(len(each.missed) for each in swarms)),
+        row("rounds of a block lost for all its replicas", *(len(each.lost) for each in swarms)),
         row("healthy nodes that ended", *(len(each.crashes) for each in swarms)),
         row("nodes that hung", *(len(each.stalls) for each in swarms)),
         row("processes left behind", *(each.leftover_processes for each in swarms)),
@@ -158,7 +164,7 @@ def render(report: ChaosReport, name: str) -> str:
             [[TITLES[kind], str(injected[kind])] for kind in KINDS if injected[kind]],
         ),
         f"{report.skipped} more were due while nobody was well enough to suffer them. "
-        f"{lost} rounds of a block were lost for at least one of its replicas: "
+        f"{lost} rounds of a block were lost, which is an average for none of its replicas: "
         f"{lost / max(1, len(report.injected)):.2f} for each fault, at most "
         f"{report.max_lost_per_fault} between one fault and the next.",
         f"![Training loss against time]({name}.svg)",

@@ -142,7 +142,7 @@ def _result(fleet: Fleet, watch: Watch, num_left: int) -> SwarmResult:
         averaged=totals.averaged,
         alone=totals.alone,
         failed=totals.failed,
-        lost=tuple(watch.lost.values()),
+        missed=watch.missed(),
         crashes=tuple(watch.crashes),
         stalls=tuple(watch.stalls),
         sizes=watch.sizes(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 import psutil
@@ -23,15 +23,18 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lost:
-    """A round that ended without its average for at least one volunteer of a block."""
+class Missed:
+    """A round that ended without the expected average for at least one replica of a block."""
 
     at_s: float
     block: int
     slot: int
     """Rounds since the epoch."""
     volunteer: str
+    """The first that told of it."""
     outcome: str
+    is_lost: bool
+    """No replica of the block got an average in this round."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +79,6 @@ class Watch:
     Attributes:
         crashes: volunteers that ended without being told to, with the end of their output.
         stalls: volunteers that run and write no news.
-        lost: rounds without an average, one for each block and slot.
         curve: the training loss.
     """
 
@@ -88,7 +90,8 @@ class Watch:
         self.started_s = now_s()
         self.crashes: list[str] = []
         self.stalls: list[str] = []
-        self.lost: dict[tuple[int, int], Lost] = {}
+        self._missed: dict[tuple[int, int], Missed] = {}
+        self._averaged: set[tuple[int, int]] = set()
         self.curve: list[Point] = []
 
     def tick(self) -> None:
@@ -108,6 +111,13 @@ class Watch:
             for number, watched in enumerate(self._watched):
                 if is_steady(number, self._fleet.config):
                     self._measure(watched)
+
+    def missed(self) -> tuple[Missed, ...]:
+        """Rounds that somebody missed, one for each block and slot."""
+        return tuple(
+            replace(missed, is_lost=slot not in self._averaged)
+            for slot, missed in self._missed.items()
+        )
 
     def totals(self) -> Counts:
         """Rounds of all lives of all volunteers."""
@@ -134,16 +144,19 @@ class Watch:
 
     def _count_rounds(self, watched: _Watched, snapshot: NodeSnapshot) -> None:
         counts = watched.lives.setdefault(snapshot.pid, Counts())
-        if snapshot.rounds_failed > counts.failed and snapshot.block is not None:
-            slot = int(snapshot.updated_at_s / self._fleet.config.round_s)
-            self.lost.setdefault(
-                (snapshot.block, slot),
-                Lost(
+        slot = (watched.volunteer.block, int(snapshot.updated_at_s / self._fleet.config.round_s))
+        if snapshot.rounds_averaged > counts.averaged:
+            self._averaged.add(slot)
+        if snapshot.rounds_failed > counts.failed:
+            self._missed.setdefault(
+                slot,
+                Missed(
                     at_s=now_s() - self.started_s,
-                    block=snapshot.block,
-                    slot=slot,
+                    block=slot[0],
+                    slot=slot[1],
                     volunteer=watched.volunteer.name,
                     outcome=snapshot.last_outcome,
+                    is_lost=True,
                 ),
             )
         counts.averaged = snapshot.rounds_averaged
@@ -199,7 +212,7 @@ def drift(values: list[float]) -> float | None:
     return fmean(values[-quarter:]) / early - 1 if early else None
 
 
-def largest_share(lost: list[Lost], fault_times_s: list[float]) -> int:
+def largest_share(lost: list[Missed], fault_times_s: list[float]) -> int:
     """Most lost rounds that have the same latest fault before them."""
     shares: dict[int, int] = {}
     for each in lost:
