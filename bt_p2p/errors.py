@@ -12,13 +12,14 @@
     |   |-- PeerTimeoutError          no answer within the deadline
     |   |-- PeerUnreachableError      cannot be dialled
     |   `-- PeerRefusedError          answered with an error of its own
+    |       |-- PeerBusyError         has no room for this client now
     |       `-- PeerLostCacheError    no longer keeps what it saw before
     |-- SwarmError                    the swarm as a whole cannot be used
     |   `-- BootstrapError            none of the initial peers could be reached
     |-- AveragingError                a round ended without an average
     |   |-- GroupNotFormedError       nobody else was there in time
     |   `-- RoundFailedError          a group formed, but the average is partial or refused
-    |-- BusyError                     a holder lets no more requests of one client wait
+    |-- BusyError                     a holder has no room for this client now
     |-- CacheLostError                a holder has given up a client's cache
     `-- ChainError                    no text can be generated
         `-- NoRouteError              some block has no holder
@@ -99,6 +100,10 @@ class PeerRefusedError(PeerError):
     """The peer answered with an error of its own."""
 
 
+class PeerBusyError(PeerRefusedError):
+    """The peer has no room for us now; ask another, or later."""
+
+
 class PeerLostCacheError(PeerRefusedError):
     """The peer no longer keeps what it saw in earlier traversals; send it all again."""
 
@@ -128,7 +133,7 @@ class RoundFailedError(AveragingError):
 
 
 class BusyError(BtError):
-    """One client has as many requests waiting at a holder as it may."""
+    """A holder has no room for this client: it has all it may have, or others were there before."""
 
     retryable = True
 

@@ -6,7 +6,6 @@ contract test runs on both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,14 +13,12 @@ import torch
 from torch import Tensor
 
 from bt_p2p.chain.modes import Precision
+from bt_p2p.chain.weights_offer import ChunkRequest, WeightsOffer
 from bt_p2p.errors import WireFormatError
 from bt_p2p.objective.base import TraversalMode
 from bt_p2p.protocol.manifest import VOCAB_SIZE
 
 _LOG_SUM_TOLERANCE = 1e-2
-
-Progress = Callable[[int, int], None]
-"""Called with bytes received and bytes expected."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,15 +164,6 @@ class Readiness:
         return (1 + self.num_waiting) * self.compute_ms / 1000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WeightsReply:
-    """A block's weights as a replica serves them, whole and with the hash it announced."""
-
-    round_index: int
-    data: bytes
-    """Safetensors; still to be checked against the block's shapes."""
-
-
 class BlockClient(Protocol):
     """Asks other peers. All calls raise PeerError kinds that name the peer."""
 
@@ -198,17 +186,27 @@ class BlockClient(Protocol):
     async def hand_on(self, peer_id: str, handed: HandedOn, *, timeout_s: float) -> None:
         """Give another holder what its block needs; errors as in `forward`."""
 
-    async def fetch_weights(
-        self,
-        peer_id: str,
-        *,
-        run_id: str,
-        block: int,
-        max_size_bytes: int,
-        timeout_s: float,
-        progress: Progress | None = None,
-    ) -> WeightsReply:
-        """Download a replica's weights; errors as in `forward`."""
+    async def weights_offers(
+        self, peer_id: str, *, run_id: str, block: int, max_size_bytes: int, timeout_s: float
+    ) -> tuple[WeightsOffer, ...]:
+        """Which snapshots of its weights a holder can give, the newest first.
+
+        Raises:
+            PeerBusyError: it gives its weights to as many others as it can.
+            PeerError: as in `forward`.
+            WireFormatError: malformed, or over `max_size_bytes`.
+        """
+
+    async def weights_chunk(
+        self, peer_id: str, request: ChunkRequest, *, timeout_s: float
+    ) -> bytes:
+        """One chunk of a snapshot, which matches its hash.
+
+        Raises:
+            PeerBusyError: as in `weights_offers`.
+            PeerError: as in `forward`; refused if the snapshot is no longer kept.
+            WireFormatError: not the chunk that was asked for.
+        """
 
 
 class BlockService(Protocol):
@@ -221,8 +219,15 @@ class BlockService(Protocol):
             BtError: of a kind whose message may be shown to the stranger who asked.
         """
 
-    async def weights(self, run_id: str, block: int) -> WeightsReply:
-        """The served weights; raises as `forward`."""
+    async def weights_offers(
+        self, run_id: str, block: int, *, asker: str
+    ) -> tuple[WeightsOffer, ...]:
+        """Snapshots of the served weights; raises as `forward`."""
+
+    async def weights_chunk(
+        self, run_id: str, block: int, offer_id: bytes, index: int, *, asker: str
+    ) -> bytes:
+        """A chunk of a snapshot; raises as `forward`."""
 
     def readiness(self, run_id: str, block: int) -> Readiness:
         """How busy it is; raises as `forward`."""

@@ -15,10 +15,12 @@ from bt_p2p.chain.block_rpc import (
     ForwardReply,
     ForwardRequest,
     Readiness,
-    WeightsReply,
     check_handed_on,
 )
 from bt_p2p.chain.cache_store import CacheStore
+from bt_p2p.chain.snapshot_store import SnapshotStore
+from bt_p2p.chain.weights_offer import WeightsOffer
+from bt_p2p.clock import Clock, SystemClock
 from bt_p2p.errors import BtError, WireFormatError
 from bt_p2p.model.block import Block, BlockOutput
 from bt_p2p.model.packing import Segment
@@ -55,8 +57,14 @@ class LocalBlockService:
         num_requests: answered so far.
     """
 
-    def __init__(self, manifest: RunManifest, block_index: int) -> None:
-        """Make the serving copy, on the CPU; it answers nothing until `adopt`."""
+    def __init__(self, manifest: RunManifest, block_index: int, clock: Clock | None = None) -> None:
+        """Make the serving copy, on the CPU; it answers nothing until `adopt`.
+
+        Args:
+            manifest: the run.
+            block_index: which block.
+            clock: tells which downloads have ended; of the system if None.
+        """
         self._manifest = manifest
         self._run_id = manifest.run_id  # hashed anew at each use
         self._block_index = block_index
@@ -69,7 +77,7 @@ class LocalBlockService:
         )
         self._batcher = Batcher[_Job, ForwardReply](self._compute)
         self._round_index = -1
-        self._encoded: bytes | None = None
+        self._snapshots = SnapshotStore(clock or SystemClock())
         self._num_waiting = 0
         self._compute_ms = 0.0
         self.num_requests = 0
@@ -84,7 +92,7 @@ class LocalBlockService:
         def swap() -> None:
             self._block.load_weights(weights)
             self._round_index = round_index
-            self._encoded = None
+            self._snapshots.replace()
             self._caches.clear()  # no answer mixes the weights of two rounds
 
         self._batcher.between(swap).result()
@@ -119,10 +127,20 @@ class LocalBlockService:
             compute_ms=self._compute_ms,
         )
 
-    async def weights(self, run_id: str, block: int) -> WeightsReply:
-        """The served weights as safetensors bytes."""
+    async def weights_offers(
+        self, run_id: str, block: int, *, asker: str
+    ) -> tuple[WeightsOffer, ...]:
+        """Snapshots of the served weights, as safetensors bytes."""
         self._check_run(run_id, block)
-        return await asyncio.wrap_future(self._batcher.between(self._weights))
+        self._snapshots.check_has_room(asker)
+        return await asyncio.wrap_future(self._batcher.between(self._offers))
+
+    async def weights_chunk(
+        self, run_id: str, block: int, offer_id: bytes, index: int, *, asker: str
+    ) -> bytes:
+        """A chunk of one of them."""
+        self._check_run(run_id, block)
+        return self._snapshots.chunk(offer_id, index, asker=asker)
 
     def _compute(self, jobs: Sequence[_Job]) -> list[ForwardReply | Exception]:
         """One pass over all requests, whatever they ask for; see `batcher.Compute`."""
@@ -181,10 +199,10 @@ class LocalBlockService:
         except BtError as exc:
             return exc
 
-    def _weights(self) -> WeightsReply:
-        if self._encoded is None:
-            self._encoded = encode_tensors(self._block.weights())
-        return WeightsReply(round_index=self._round_index, data=self._encoded)
+    def _offers(self) -> tuple[WeightsOffer, ...]:
+        return self._snapshots.offers(
+            self._round_index, lambda: encode_tensors(self._block.weights())
+        )
 
     def _check_run(self, run_id: str, block: int) -> None:
         if (run_id, block) != (self._run_id, self._block_index):

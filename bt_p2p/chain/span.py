@@ -9,8 +9,8 @@ from bt_p2p.chain.block_rpc import (
     ForwardReply,
     ForwardRequest,
     Readiness,
-    WeightsReply,
 )
+from bt_p2p.chain.weights_offer import WeightsOffer
 from bt_p2p.errors import WireFormatError
 
 
@@ -25,9 +25,17 @@ class SpanService:
         """As the service of the block."""
         return await self._of(request.block).forward(request, asker=asker)
 
-    async def weights(self, run_id: str, block: int) -> WeightsReply:
+    async def weights_offers(
+        self, run_id: str, block: int, *, asker: str
+    ) -> tuple[WeightsOffer, ...]:
         """As the service of the block."""
-        return await self._of(block).weights(run_id, block)
+        return await self._of(block).weights_offers(run_id, block, asker=asker)
+
+    async def weights_chunk(
+        self, run_id: str, block: int, offer_id: bytes, index: int, *, asker: str
+    ) -> bytes:
+        """As the service of the block."""
+        return await self._of(block).weights_chunk(run_id, block, offer_id, index, asker=asker)
 
     def readiness(self, run_id: str, block: int) -> Readiness:
         """As the service of the block."""

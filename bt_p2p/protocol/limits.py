@@ -16,6 +16,14 @@ MAX_FRAME_BODY_SIZE_BYTES = 16 * 1024 * 1024
 """The raw body of one stream frame; larger tensors go in several frames."""
 MAX_WEIGHTS_SIZE_BYTES = 8 * 1024**3
 """Largest block whose weights a newcomer accepts from a replica."""
+WEIGHTS_CHUNK_SIZE_BYTES = 256 * 1024
+"""Weights are fetched and checked in chunks of this size; at 20 Mbit/s one takes a tenth of a second."""
+MAX_DOWNLOADS = 4
+"""Peers that download the weights of one block from one holder at once; others are told to ask elsewhere."""
+MAX_OLD_SNAPSHOTS = 2
+"""Snapshots of earlier rounds that a holder keeps for those who still download them."""
+MAX_OLD_SNAPSHOTS_SIZE_BYTES = 512 * 1024**2
+"""All of them but one; of a large block only one is kept."""
 MAX_REQUEST_SEQUENCES = 64
 """Sequences in one forward request from a stranger."""
 MAX_CACHES_SIZE_BYTES = 256 * 1024**2
@@ -65,6 +73,10 @@ DIAL_TIMEOUT_S = 5.0
 """Opening a stream to a peer."""
 IDLE_STREAM_S = 30.0
 """A holder closes a stream on which no request comes for this long; clients use it half as long."""
+DOWNLOAD_IDLE_S = 10.0
+"""A download of which no chunk is asked for so long has ended, and makes room for another."""
+SNAPSHOT_IDLE_S = 60.0
+"""A snapshot of an earlier round is kept so long after its last chunk: a newcomer may restart."""
 READ_TIMEOUT_S = 20.0
 """One frame from a peer that is computing."""
 START_TIMEOUT_S = 20.0

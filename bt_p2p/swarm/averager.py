@@ -3,6 +3,9 @@
 hivemind reports success after a partial all-reduce, and leaves its tensors half changed. So the
 tensors it works on are buffers of their own, and its child refuses a round in which any part of any
 member was missing.
+
+Where weights travel uncompressed, all members end with the same bits, so that newcomers can take the
+parts of one block from all of them. See docs/design/0012-newcomer-sync.md.
 """
 
 from __future__ import annotations
@@ -24,7 +27,15 @@ from hivemind.averaging.averager import DecentralizedAverager
 from hivemind.averaging.control import StepControl
 from hivemind.averaging.group_info import GroupInfo
 from hivemind.averaging.partition import AllreduceException
-from hivemind.compression import CompressionBase, Float16Compression, NoCompression
+from hivemind.compression import (
+    CompressionBase,
+    Float16Compression,
+    NoCompression,
+    deserialize_torch_tensor,
+    serialize_torch_tensor,
+)
+from hivemind.p2p import PeerID
+from hivemind.proto import averaging_pb2
 from hivemind.utils import MPFuture, get_dht_time
 from torch import Tensor
 
@@ -60,24 +71,67 @@ class _CompleteRunner(AllReduceRunner):
 
     hivemind goes on without the member. Who had heard it completely would then take that share for
     a whole one, and mix it with shares that still contain the member.
+
+    hivemind also sends each member what the average changes of its own share, and the sum is rounded
+    differently by each. `is_exact` sends the average itself. It is for uncompressed weights: a codec
+    would lose more of an average than of a change.
     """
+
+    def __init__(self, *args: Any, is_exact: bool, **kwargs: Any) -> None:
+        """As in hivemind; what it yields are averages if `is_exact`, else changes."""
+        super().__init__(*args, **kwargs)
+        self.is_exact = is_exact
 
     async def _accumulate_parts_streaming(
         self, stream: AsyncIterator[Any], sender_index: int
     ) -> AsyncIterator[Any]:
-        async for message in super()._accumulate_parts_streaming(stream, sender_index):
+        accumulate = self._exact_parts if self.is_exact else super()._accumulate_parts_streaming
+        async for message in accumulate(stream, sender_index):
             if self.banned_senders:
                 raise AllreduceException("a member was lost")
             yield message
+
+    async def _exact_parts(
+        self, stream: AsyncIterator[Any], sender_index: int
+    ) -> AsyncIterator[Any]:
+        """As `_accumulate_parts_streaming` of hivemind 1.1.12, without the subtraction."""
+        part_index = 0
+        try:
+            async for message in stream:
+                part = deserialize_torch_tensor(message.tensor_part)
+                average = await self.tensor_part_reducer.accumulate_part(
+                    sender_index, part_index, part, weight=message.weight
+                )
+                part_index += 1
+                yield averaging_pb2.AveragingData(
+                    code=averaging_pb2.AVERAGED_PART,
+                    tensor_part=serialize_torch_tensor(average, NoCompression.compression_type),
+                )
+        finally:
+            if part_index != self.tensor_part_reducer.num_parts:
+                await self._ban_sender(self.sender_peer_ids[sender_index])
+
+    async def _communicate_with_peer(self, peer_id: PeerID) -> None:
+        if peer_id != self.peer_id or not self.is_exact:
+            await super()._communicate_with_peer(peer_id)
+            return
+        peer_index = self.ordered_peer_ids.index(peer_id)
+        sender_index = self.sender_peer_ids.index(peer_id)
+        for part_index, part in enumerate(self.parts_for_local_averaging):
+            average = await self.tensor_part_reducer.accumulate_part(
+                sender_index, part_index, part, weight=self.weight
+            )
+            self.tensor_part_container.register_processed_part(peer_index, part_index, average)
 
 
 class _CompleteAverager(DecentralizedAverager):
     """A `DecentralizedAverager` whose steps fail when the average is not complete."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, compression: CompressionBase, **kwargs: Any) -> None:
         """As in hivemind, and a flag that both processes see."""
         self.has_weights = multiprocessing.Value(ctypes.c_bool, False)
-        super().__init__(*args, **kwargs)
+        self._is_exact = isinstance(compression, NoCompression)
+        super().__init__(*args, compression=compression, **kwargs)
 
     def run(self) -> None:
         """Runs in the child."""
@@ -129,6 +183,7 @@ class _CompleteAverager(DecentralizedAverager):
             tensors=tensors,
             group_id=group_id,
             ordered_peer_ids=group_info.peer_ids,
+            is_exact=self._is_exact,
             **kwargs,
         )
         if runner.modes[group_info.peer_ids.index(self.peer_id)] == AveragingMode.AUX:
@@ -141,7 +196,10 @@ class _CompleteAverager(DecentralizedAverager):
             lost = ", ".join(f"…{str(peer)[-6:]}" for peer in runner.banned_senders)
             raise AllreduceException(f"lost {lost} before its weights were complete")
         for tensor, update in zip(tensors, updates, strict=True):
-            tensor.add_(update)
+            if runner.is_exact:
+                tensor.copy_(update)
+            else:
+                tensor.add_(update)
 
 
 class HivemindAverager:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Coroutine
@@ -21,14 +20,15 @@ from bt_p2p.chain.block_rpc import (
     ForwardReply,
     ForwardRequest,
     HandedOn,
-    Progress,
     Readiness,
-    WeightsReply,
 )
 from bt_p2p.chain.forwarding import Forwarder
+from bt_p2p.chain.weights_offer import ChunkRequest, WeightsOffer
 from bt_p2p.errors import (
     BtError,
+    BusyError,
     CacheLostError,
+    PeerBusyError,
     PeerLostCacheError,
     PeerRefusedError,
     PeerTimeoutError,
@@ -40,7 +40,6 @@ from bt_p2p.protocol.limits import (
     IDLE_STREAM_S,
     MAX_CONCURRENT_REQUESTS,
     MAX_OPEN_STREAMS,
-    MAX_WEIGHTS_SIZE_BYTES,
     PROTOCOL_VERSION,
     READ_TIMEOUT_S,
 )
@@ -56,13 +55,23 @@ from bt_p2p.swarm.block_messages import (
 )
 from bt_p2p.swarm.bundles import BUNDLE, MAX_SMALL_BODY_SIZE_BYTES, Outbox, bundle, unbundle
 from bt_p2p.swarm.streams import Frame, read_frame, write_frame
+from bt_p2p.swarm.weights_rpc import (
+    ask_chunk,
+    ask_offers,
+    decode_chunk,
+    decode_offers,
+    encode_offers,
+    offer_and_index,
+)
 
 logger = logging.getLogger(__name__)
 
 PROTOCOL_NAME = f"/bt-p2p/block/{PROTOCOL_VERSION}"
-_WEIGHTS_CHUNK_BYTES = 1 << 20
 _MAX_ERROR_CHARS = 300
 _CACHE_LOST = "cache_lost"
+_BUSY = "busy"
+_REFUSALS = {_CACHE_LOST: PeerLostCacheError, _BUSY: PeerBusyError}
+"""What a client makes of the kind of a refusal."""
 _MAX_SMALL_TOKENS = 16
 """A request for more travels alone: its answer is large."""
 _MAX_IDLE_STREAMS = 16
@@ -129,9 +138,6 @@ class HivemindBlockServer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        if request.header.get("op") == "weights":
-            await self._send_weights(request, writer)
-            return
         reply = await _unless_gone(self._reply(request, asker), reader)
         await write_frame(writer, reply, timeout_s=READ_TIMEOUT_S)
         self.bytes_sent += len(reply.body)
@@ -158,10 +164,20 @@ class HivemindBlockServer:
                 case "hand_on":
                     self._forwarder.receive(decode_handed_on(request))
                     return Frame(header={"ok": True})
+                case "weights_offers":
+                    offers = self._service.weights_offers(*_run_and_block(request), asker=asker)
+                    return encode_offers(await offers)
+                case "weights_chunk":
+                    chunk = self._service.weights_chunk(
+                        *_run_and_block(request), *offer_and_index(request), asker=asker
+                    )
+                    return Frame(header={"ok": True}, body=await chunk)
                 case other:
                     raise WireFormatError(f"operation {other!r:.40} is not known")
         except CacheLostError as exc:
             return _refusal(str(exc), kind=_CACHE_LOST)
+        except BusyError as exc:
+            return _refusal(str(exc), kind=_BUSY)
         except BtError as exc:
             return _refusal(str(exc))
         except (ValueError, RuntimeError, IndexError, TypeError) as exc:
@@ -169,24 +185,6 @@ class HivemindBlockServer:
             return _refusal("the holder could not compute this request")
         finally:
             self._num_requests -= 1
-
-    async def _send_weights(self, request: Frame, writer: asyncio.StreamWriter) -> None:
-        try:
-            reply = await self._service.weights(*_run_and_block(request))
-        except BtError as exc:
-            await write_frame(writer, _refusal(str(exc)), timeout_s=READ_TIMEOUT_S)
-            return
-        header = {
-            "ok": True,
-            "round": reply.round_index,
-            "size_bytes": len(reply.data),
-            "sha256": hashlib.sha256(reply.data).digest(),
-        }
-        await write_frame(writer, Frame(header=header), timeout_s=READ_TIMEOUT_S)
-        for offset in range(0, len(reply.data), _WEIGHTS_CHUNK_BYTES):
-            chunk = reply.data[offset : offset + _WEIGHTS_CHUNK_BYTES]
-            await write_frame(writer, Frame(header={}, body=chunk), timeout_s=READ_TIMEOUT_S)
-            self.bytes_sent += len(chunk)
 
     async def _refuse_and_close(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reason: str
@@ -246,44 +244,20 @@ class HivemindBlockClient:
         """Give another holder what its block needs."""
         await self._ask(peer_id, encode_handed_on(handed), timeout_s=timeout_s)
 
-    async def fetch_weights(
-        self,
-        peer_id: str,
-        *,
-        run_id: str,
-        block: int,
-        max_size_bytes: int,
-        timeout_s: float,
-        progress: Progress | None = None,
-    ) -> WeightsReply:
-        """Download a replica's weights; `timeout_s` is for each chunk."""
-        async with self._stream(peer_id, timeout_s=timeout_s) as stream:
-            header = {"op": "weights", "run": run_id, "block": block}
-            await write_frame(stream.writer, Frame(header=header), timeout_s=timeout_s)
-            first = await read_frame(stream.reader, timeout_s=timeout_s)
-            head = _accepted(peer_id, first).header
-            size_bytes, round_index = head.get("size_bytes"), head.get("round")
-            if type(size_bytes) is not int or type(round_index) is not int:
-                raise WireFormatError("weights are announced without size or round")
-            if not 0 < size_bytes <= min(max_size_bytes, MAX_WEIGHTS_SIZE_BYTES):
-                raise WireFormatError(
-                    f"weights of {size_bytes} bytes are over the {max_size_bytes} of this block"
-                )
-            if not 0 <= round_index < 2**40:
-                raise WireFormatError(f"weights are announced for round {round_index}")
-            data = bytearray()
-            while len(data) < size_bytes:
-                chunk = await read_frame(
-                    stream.reader, timeout_s=timeout_s, max_body_size_bytes=_WEIGHTS_CHUNK_BYTES
-                )
-                if not chunk.body:
-                    raise WireFormatError("a chunk of the weights is empty")
-                data += chunk.body
-                if progress is not None:
-                    progress(len(data), size_bytes)
-            if hashlib.sha256(data).digest() != head.get("sha256"):
-                raise WireFormatError("weights do not match the hash they were announced with")
-            return WeightsReply(round_index=round_index, data=bytes(data))
+    async def weights_offers(
+        self, peer_id: str, *, run_id: str, block: int, max_size_bytes: int, timeout_s: float
+    ) -> tuple[WeightsOffer, ...]:
+        """Which snapshots of its weights a holder can give, the newest first."""
+        asked = ask_offers(run_id, block)
+        frame = await self._ask(peer_id, asked, timeout_s=timeout_s, is_small=False)
+        return decode_offers(frame, max_size_bytes=max_size_bytes)
+
+    async def weights_chunk(
+        self, peer_id: str, request: ChunkRequest, *, timeout_s: float
+    ) -> bytes:
+        """One chunk of a snapshot, which matches its hash."""
+        frame = await self._ask(peer_id, ask_chunk(request), timeout_s=timeout_s, is_small=False)
+        return decode_chunk(frame, request)
 
     async def _ask(
         self, peer_id: str, request: Frame, *, timeout_s: float, is_small: bool = True
@@ -400,8 +374,7 @@ def _accepted(peer_id: str, frame: Frame) -> Frame:
     """The frame, unless it is a refusal."""
     if frame.header.get("ok") is not True:
         reason = str(frame.header.get("error", "no reason given"))[:_MAX_ERROR_CHARS]
-        is_lost = frame.header.get("kind") == _CACHE_LOST
-        error = PeerLostCacheError if is_lost else PeerRefusedError
+        error = _REFUSALS.get(str(frame.header.get("kind")), PeerRefusedError)
         raise error(f"peer …{peer_id[-6:]} refused: {reason}", peer_id=peer_id)
     return frame
 

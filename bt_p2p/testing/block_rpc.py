@@ -15,22 +15,22 @@ from bt_p2p.chain.block_rpc import (
     ForwardReply,
     ForwardRequest,
     HandedOn,
-    Progress,
     Readiness,
-    WeightsReply,
     check_reply_shapes,
     check_reply_values,
 )
 from bt_p2p.chain.forwarding import Forwarder
 from bt_p2p.chain.precision import log_prob_precision, normalised, rounded
+from bt_p2p.chain.weights_offer import ChunkRequest, WeightsOffer, check_chunk, check_offer
 from bt_p2p.errors import (
     BtError,
+    BusyError,
     CacheLostError,
+    PeerBusyError,
     PeerLostCacheError,
     PeerRefusedError,
     PeerTimeoutError,
     PeerUnreachableError,
-    WireFormatError,
 )
 from bt_p2p.testing.faults import FaultKind, FaultPlan
 
@@ -45,6 +45,7 @@ class InMemoryBlockClient:
         faults: what goes wrong.
         peer_id: who asks.
         calls: (peer id, block) of every forward request, in order.
+        chunk_calls: (peer id, index) of every chunk of weights asked for, in order.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class InMemoryBlockClient:
         self.faults = FaultPlan() if faults is None else faults
         self.peer_id = peer_id
         self.calls: list[tuple[str, int]] = []
+        self.chunk_calls: list[tuple[str, int]] = []
         self._forwarders: dict[str, tuple[BlockService, Forwarder]] = {}
 
     async def forward(
@@ -112,30 +114,42 @@ class InMemoryBlockClient:
             self._forwarders[peer_id] = found
         return found[1]
 
-    async def fetch_weights(
-        self,
-        peer_id: str,
-        *,
-        run_id: str,
-        block: int,
-        max_size_bytes: int,
-        timeout_s: float,
-        progress: Progress | None = None,
-    ) -> WeightsReply:
-        """Download a replica's weights."""
-        reply, fault = await self._ask(
-            peer_id, lambda service: service.weights(run_id, block), timeout_s=timeout_s
+    async def weights_offers(
+        self, peer_id: str, *, run_id: str, block: int, max_size_bytes: int, timeout_s: float
+    ) -> tuple[WeightsOffer, ...]:
+        """Which snapshots a holder can give; only lasting faults show."""
+        offers, _ = await self._ask(
+            peer_id,
+            lambda service: service.weights_offers(run_id, block, asker=self.peer_id),
+            timeout_s=timeout_s,
+            is_probe=True,
         )
-        size_bytes = max_size_bytes + 1 if fault == "wrong_shape" else len(reply.data)
-        if not 0 < size_bytes <= max_size_bytes:
-            raise WireFormatError(
-                f"weights of {size_bytes} bytes are over the {max_size_bytes} of this block"
-            )
+        for offer in offers:
+            check_offer(offer, max_size_bytes=max_size_bytes)
+        return offers
+
+    async def weights_chunk(
+        self, peer_id: str, request: ChunkRequest, *, timeout_s: float
+    ) -> bytes:
+        """One chunk of a snapshot."""
+        self.chunk_calls.append((peer_id, request.index))
+        data, fault = await self._ask(
+            peer_id,
+            lambda service: service.weights_chunk(
+                request.run_id,
+                request.block,
+                request.offer.offer_id,
+                request.index,
+                asker=self.peer_id,
+            ),
+            timeout_s=timeout_s,
+        )
+        if fault == "wrong_shape":
+            data = data[1:]
         if fault == "not_finite":
-            raise WireFormatError("weights do not match the hash they were announced with")
-        if progress is not None:
-            progress(size_bytes, size_bytes)
-        return reply
+            data = bytes(len(data))
+        check_chunk(request, data)
+        return data
 
     async def _ask(
         self,
@@ -165,6 +179,8 @@ class InMemoryBlockClient:
             ) from exc
         except CacheLostError as exc:
             raise PeerLostCacheError(f"{name} refused: {exc}", peer_id=peer_id) from exc
+        except BusyError as exc:
+            raise PeerBusyError(f"{name} refused: {exc}", peer_id=peer_id) from exc
         except BtError as exc:
             raise PeerRefusedError(f"{name} refused: {exc}", peer_id=peer_id) from exc
         except (ValueError, RuntimeError, IndexError, TypeError) as exc:
