@@ -81,5 +81,5 @@ class DraftBlock:
         self._block = block.eval().requires_grad_(False)
         self._fetched_at_s = self._clock.monotonic_s()
         self.source = (
-            f"block {holders[0].block} at round {synced.round_index}, from …{synced.peer_id[-6:]}"
+            f"block {holders[0].block} at round {synced.round_index}, from {synced.source}"
         )

@@ -63,6 +63,8 @@ class PartialFiles:
             with self._path(offer).open("r+b") as file:
                 file.seek(offer.chunk_slice(index).start)
                 file.write(chunk)
+        except FileNotFoundError:
+            logger.debug("chunk %d came after the download had ended", index)
         except OSError as exc:
             logger.warning("chunk %d of a download cannot be kept: %s", index, exc)
 

@@ -1,19 +1,48 @@
-"""How a newcomer, or a node that was away, gets its block's current weights from a replica."""
+"""How a newcomer, or a node that was away, gets a block's current weights from its replicas.
+
+Replicas that averaged with each other offer the same snapshot, by its hash. Its chunks are fetched from
+all of them at once; each is checked when it comes. A donor that goes away, lies or is slow is left, and
+its chunks come from the others. If none is left, nothing of that snapshot is used, and the download
+begins again with another one: two snapshots are never mixed.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from torch import Tensor
 
-from bt_p2p.chain.block_rpc import BlockClient, Progress
-from bt_p2p.errors import PeerError, ProtocolError, SwarmError
+from bt_p2p.chain.block_rpc import BlockClient
+from bt_p2p.chain.weights_offer import ChunkRequest, WeightsOffer
+from bt_p2p.clock import Clock, SystemClock
+from bt_p2p.errors import PeerBusyError, PeerError, ProtocolError, SwarmError
 from bt_p2p.model.wire import TensorSpec, decode_tensors, max_encoded_size_bytes
+from bt_p2p.protocol.identity import short_peer_id
 from bt_p2p.protocol.lease import Lease
-from bt_p2p.protocol.limits import READ_TIMEOUT_S
+from bt_p2p.protocol.limits import MAX_ROUND_LAG, READ_TIMEOUT_S
 from bt_p2p.protocol.overview import SwarmOverview
+from node.chunk_board import ChunkBoard
+from node.download_meter import DownloadMeter
+from node.partial_download import PartialFiles
+
+logger = logging.getLogger(__name__)
+
+MAX_DONORS = 8
+"""Replicas that are asked for offers."""
+_CHUNKS_AT_ONCE = 2
+"""Asked of one donor, so that one is on its way while the other is asked for."""
+_OFFER_GRACE_S = 2.0
+"""Offers that come later than this after the first are not waited for."""
+_MAX_BEHIND = 1
+"""Rounds by which a snapshot may be behind the newest, if more donors have it."""
+_LOOK_S = 0.1
+"""A donor that has nothing to do looks this often whether another one is slow."""
+_BUSY_RETRY_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +51,35 @@ class SyncedWeights:
 
     weights: dict[str, Tensor]
     round_index: int
-    peer_id: str
+    peer_ids: tuple[str, ...]
+    """Who gave chunks, most of them first; empty if all were kept from an earlier attempt."""
+    left: tuple[str, ...] = ()
+    """Donors that were left, each with its reason."""
+
+    @property
+    def source(self) -> str:
+        """Who gave them, in words."""
+        return " and ".join(map(short_peer_id, self.peer_ids)) or "an earlier download"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DownloadOptions:
+    """How a download is kept and shown."""
+
+    meter: DownloadMeter | None = None
+    """Is told how far it is."""
+    partial: PartialFiles | None = None
+    """Where chunks are kept, to go on after a restart; None keeps none."""
+    patience_s: float = 0.0
+    """How long to wait while all donors are busy with others."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """An offer, and all donors that made it."""
+
+    offer: WeightsOffer
+    peer_ids: tuple[str, ...]
 
 
 def donors(overview: SwarmOverview, *, block: int, peer_id: str, round_index: int) -> list[Lease]:
@@ -36,39 +93,258 @@ def donors(overview: SwarmOverview, *, block: int, peer_id: str, round_index: in
     ]
 
 
+def snapshots_to_try(
+    offers: Mapping[str, Sequence[WeightsOffer]], *, min_round_index: int
+) -> list[Snapshot]:
+    """All snapshots that are new enough, the best first.
+
+    Best is the one that most donors have, among those of the newest round and of the round before: a
+    donor that has just ended a round still has the snapshot of the one before. After these come the
+    others, the newest first.
+
+    Args:
+        offers: by donor.
+        min_round_index: older snapshots are of no use.
+    """
+    made: dict[bytes, tuple[WeightsOffer, list[str]]] = {}
+    for peer_id, theirs in offers.items():
+        for offer in theirs:
+            if offer.round_index >= min_round_index:
+                made.setdefault(offer.offer_id, (offer, []))[1].append(peer_id)
+    found = [Snapshot(offer=offer, peer_ids=tuple(peers)) for offer, peers in made.values()]
+    newest = max((each.offer.round_index for each in found), default=0)
+
+    def rank(snapshot: Snapshot) -> tuple[bool, int, int, bytes]:
+        round_index = snapshot.offer.round_index
+        is_new = round_index >= newest - _MAX_BEHIND
+        num_donors = len(snapshot.peer_ids) if is_new else 0
+        return (is_new, num_donors, round_index, snapshot.offer.offer_id)
+
+    return sorted(found, key=rank, reverse=True)
+
+
 async def fetch_weights(
     client: BlockClient,
-    candidates: list[Lease],
+    candidates: Sequence[Lease],
     *,
     expected: Mapping[str, TensorSpec],
     min_round_index: int,
-    progress: Progress | None = None,
+    options: DownloadOptions | None = None,
+    clock: Clock | None = None,
 ) -> SyncedWeights:
-    """Download a block from the first replica that gives it whole, valid and new enough.
+    """Download a block, whole, valid and new enough, from all replicas that have the same weights.
 
     Raises:
-        SwarmError: none does; names each with its reason.
+        SwarmError: none gives it; names each with its reason.
     """
-    reasons: list[str] = []
-    for lease in candidates:
+    download = _Download(client, expected, options or DownloadOptions(), clock or SystemClock())
+    return await download.run(candidates, min_round_index=min_round_index)
+
+
+class _Download:
+    """One call of `fetch_weights`."""
+
+    def __init__(
+        self,
+        client: BlockClient,
+        expected: Mapping[str, TensorSpec],
+        options: DownloadOptions,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._expected = expected
+        self._options = options
+        self._clock = clock
+        self._meter = options.meter or DownloadMeter(clock)
+        self._reasons: dict[str, str] = {}
+        """By donor, why it was left or gave nothing."""
+        self._liars: set[str] = set()
+        """Donors of which nothing more is taken."""
+        self._busy: set[str] = set()
+
+    async def run(self, candidates: Sequence[Lease], *, min_round_index: int) -> SyncedWeights:
+        """Ask, choose, fetch; while all are busy, again."""
+        give_up_at_s = self._clock.monotonic_s() + self._options.patience_s
+        while True:
+            self._reasons.clear()
+            self._busy.clear()
+            found = await self._try_all(candidates[:MAX_DONORS], min_round_index)
+            if found is not None:
+                return found
+            is_patient = self._clock.monotonic_s() < give_up_at_s
+            if not self._busy or not is_patient:
+                break
+            self._meter.waits_for = f"all replicas with new weights are busy ({self._told()})"
+            await asyncio.sleep(_BUSY_RETRY_S)
+        raise SwarmError(
+            f"no replica gave its weights ({self._told() or 'none is ahead'}); try again later"
+        )
+
+    async def _try_all(
+        self, candidates: Sequence[Lease], min_round_index: int
+    ) -> SyncedWeights | None:
+        offers = await self._collect_offers(candidates)
+        for peer_id, theirs in offers.items():
+            newest = max(offer.round_index for offer in theirs)
+            if newest < min_round_index:
+                self._reasons[peer_id] = f"serves only round {newest}"
+        snapshots = snapshots_to_try(offers, min_round_index=min_round_index)
+        partial = self._options.partial
+        if partial is not None:
+            newest = max((each.offer.round_index for each in snapshots), default=0)
+            snapshots.sort(
+                key=lambda each: (
+                    not partial.has(each.offer) or newest - each.offer.round_index > MAX_ROUND_LAG
+                )
+            )
+        for snapshot in snapshots:
+            able = [peer for peer in snapshot.peer_ids if peer not in self._liars]
+            lease = next((each for each in candidates if each.peer_id in able), None)
+            if lease is None:
+                continue
+            assert lease.block is not None
+            found = await self._fetch(snapshot.offer, able, lease.run_id, lease.block)
+            if found is not None:
+                return found
+        return None
+
+    async def _collect_offers(
+        self, candidates: Sequence[Lease]
+    ) -> dict[str, tuple[WeightsOffer, ...]]:
+        """What the donors offer that answer soon."""
+        asked = {
+            lease.peer_id: asyncio.create_task(self._ask_offers(lease))
+            for lease in candidates
+            if lease.peer_id not in self._liars
+        }
+        waiting, end_s = set(asked.values()), float("inf")
+        try:
+            while waiting and self._clock.monotonic_s() < end_s:
+                left_s = min(READ_TIMEOUT_S, end_s - self._clock.monotonic_s())
+                done, waiting = await asyncio.wait(
+                    waiting, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if any(task.result() for task in done):
+                    end_s = min(end_s, self._clock.monotonic_s() + _OFFER_GRACE_S)
+        finally:
+            for task in asked.values():
+                task.cancel()
+        offers = {}
+        for peer_id, task in asked.items():
+            if not task.done():
+                self._reasons[peer_id] = "offers nothing in time"
+            elif task.result():
+                offers[peer_id] = task.result()
+        return offers
+
+    async def _ask_offers(self, lease: Lease) -> tuple[WeightsOffer, ...]:
+        """Empty if it makes none; then the reason is noted."""
         assert lease.block is not None
         try:
-            reply = await client.fetch_weights(
+            return await self._client.weights_offers(
                 lease.peer_id,
                 run_id=lease.run_id,
                 block=lease.block,
-                max_size_bytes=max_encoded_size_bytes(expected),
+                max_size_bytes=max_encoded_size_bytes(self._expected),
                 timeout_s=READ_TIMEOUT_S,
-                progress=progress,
             )
-            if reply.round_index < min_round_index:
-                reasons.append(f"…{lease.peer_id[-6:]}: serves only round {reply.round_index}")
-                continue
-            weights = await asyncio.to_thread(decode_tensors, reply.data, expected)
         except (PeerError, ProtocolError) as exc:
-            reasons.append(f"…{lease.peer_id[-6:]}: {exc}")
-            continue
-        return SyncedWeights(weights=weights, round_index=reply.round_index, peer_id=lease.peer_id)
-    raise SwarmError(
-        f"no replica gave its weights ({'; '.join(reasons) or 'none is ahead'}); try again later"
-    )
+            self._leave(lease.peer_id, exc)
+            return ()
+
+    async def _fetch(
+        self, offer: WeightsOffer, peer_ids: Sequence[str], run_id: str, block: int
+    ) -> SyncedWeights | None:
+        """The weights of one snapshot, from donors that all have it; None if it cannot be had."""
+        partial, data, there = self._options.partial, bytearray(offer.size_bytes), set[int]()
+        if partial is not None:
+            there = await asyncio.to_thread(partial.open, offer, data)
+        board = ChunkBoard(index for index in range(offer.num_chunks) if index not in there)
+        gave, left = Counter[str](), set[str]()
+        self._meter.begin(
+            size_bytes=offer.size_bytes,
+            kept_bytes=sum(len(data[offer.chunk_slice(index)]) for index in there),
+            num_donors=len(peer_ids),
+        )
+
+        async def ask(peer_id: str) -> None:
+            """Chunk after chunk from one donor, until all are there or it fails."""
+            while not board.is_complete and peer_id not in left:
+                index = board.take(peer_id, self._clock.monotonic_s())
+                if index is None:
+                    await asyncio.sleep(_LOOK_S)
+                    continue
+                request = ChunkRequest(run_id=run_id, block=block, offer=offer, index=index)
+                try:
+                    chunk = await self._client.weights_chunk(
+                        peer_id, request, timeout_s=READ_TIMEOUT_S
+                    )
+                except (PeerError, ProtocolError) as exc:
+                    board.failed(index, peer_id)
+                    if peer_id not in left:
+                        left.add(peer_id)
+                        self._leave(peer_id, exc)
+                        self._meter.num_donors -= 1
+                    return
+                if partial is not None:
+                    await asyncio.to_thread(partial.write, offer, index, chunk)
+                if board.arrived(index, peer_id, self._clock.monotonic_s()):
+                    data[offer.chunk_slice(index)] = chunk
+                    gave[peer_id] += 1
+                    self._meter.fetched_bytes += len(chunk)
+
+        asking = {
+            asyncio.create_task(ask(peer_id)) for peer_id in peer_ids for _ in range(_CHUNKS_AT_ONCE)
+        }
+        try:
+            running = asking
+            while running and not board.is_complete:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            for task in asking:
+                task.cancel()
+        if not board.is_complete:
+            return None
+        return await self._decode(offer, data, peer_ids, tuple(peer for peer, _ in gave.most_common()))
+
+    async def _decode(
+        self,
+        offer: WeightsOffer,
+        data: bytearray,
+        peer_ids: Sequence[str],
+        gave: tuple[str, ...],
+    ) -> SyncedWeights | None:
+        """The tensors; None if all who offered these bytes offered something else than this block."""
+        try:
+            weights = await asyncio.to_thread(decode_tensors, bytes(data), self._expected)
+        except ProtocolError as exc:
+            for peer_id in peer_ids:
+                self._leave(peer_id, exc)
+            weights = None
+        if self._options.partial is not None:
+            await asyncio.to_thread(self._options.partial.clear)
+        if weights is None:
+            return None
+        return SyncedWeights(
+            weights=weights,
+            round_index=offer.round_index,
+            peer_ids=gave,
+            left=tuple(self._told_each()),
+        )
+
+    def _leave(self, peer_id: str, error: PeerError | ProtocolError) -> None:
+        """Note why a donor gives nothing more of what it was asked for."""
+        self._reasons[peer_id] = str(error)
+        if isinstance(error, PeerBusyError):
+            self._busy.add(peer_id)
+        if isinstance(error, ProtocolError):
+            self._liars.add(peer_id)
+        logger.info("donor %s is left: %s", short_peer_id(peer_id), error)
+
+    def _told(self) -> str:
+        return "; ".join(self._told_each())
+
+    def _told_each(self) -> list[str]:
+        return [f"{short_peer_id(peer)}: {reason}" for peer, reason in self._reasons.items()]
