@@ -5,6 +5,7 @@ from __future__ import annotations
 from bt_p2p.clock import Clock
 from node.tui.format import format_bytes, format_duration, format_rate, plural
 
+
 class DownloadMeter:
     """Bytes, speed and what is left of one download.
 
@@ -65,4 +66,12 @@ class DownloadMeter:
             f"{format_bytes(self.done_bytes)} of {format_bytes(self.size_bytes)} at "
             f"{format_rate(self.bytes_per_s)} from {plural(self.num_donors, 'replica')}, "
             f"{format_duration(self.left_s)} left"
+        )
+
+    def summary(self) -> str:
+        """One line for the user at the end."""
+        kept = f", {format_bytes(self.kept_bytes)} kept from before" if self.kept_bytes else ""
+        return (
+            f"{format_bytes(self.fetched_bytes)} in {self.took_s:.1f} s, "
+            f"{format_rate(self.bytes_per_s)}{kept}"
         )

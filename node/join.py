@@ -62,6 +62,7 @@ def run_node(options: JoinOptions, reporter: JoinReporter, stop: StopRequest) ->
         BtError: the swarm cannot be joined, or the node cannot go on.
     """
     clock = SystemClock()
+    started_at_s = clock.now_s()
     state = options.state_dir
     state.create()
     identity_path = options.identity_path or state.identity_path
@@ -87,7 +88,7 @@ def run_node(options: JoinOptions, reporter: JoinReporter, stop: StopRequest) ->
             corpus = _checked_corpus(manifest, options)
         if num_parts > 1:
             reporter.line(f"memory is short for a whole batch: steps are done in {num_parts} parts")
-        snapshot = _first_snapshot(peer, manifest, state, clock)
+        snapshot = _first_snapshot(peer, manifest, state, started_at_s)
         record = NodeRecord(state.path, snapshot, clock)
         stack.callback(record.write)
         joined = Joined(
@@ -189,12 +190,12 @@ def _enter_swarm(options: JoinOptions, identity_path: Path, reporter: JoinReport
 
 
 def _first_snapshot(
-    peer: SwarmPeer, manifest: RunManifest, state: StateDir, clock: SystemClock
+    peer: SwarmPeer, manifest: RunManifest, state: StateDir, started_at_s: float
 ) -> NodeSnapshot:
     return NodeSnapshot(
         pid=os.getpid(),
         peer_id=peer.peer_id,
         run_id=manifest.run_id,
-        started_at_s=clock.now_s(),
+        started_at_s=started_at_s,
         state_dir=str(state.path),
     )

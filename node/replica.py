@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 from collections.abc import Callable, Mapping
 
@@ -12,28 +11,23 @@ from bt_p2p.averaging.averager import GroupAverager
 from bt_p2p.averaging.schedule import payload_size_bytes
 from bt_p2p.chain.service import LocalBlockService
 from bt_p2p.errors import SwarmError, TrainingError
-from bt_p2p.model.block import weight_specs
 from bt_p2p.model.sizes import block_sizes
-from bt_p2p.protocol.identity import short_peer_id
 from bt_p2p.protocol.limits import MAX_ROUND_LAG
 from bt_p2p.protocol.overview import SwarmOverview
-from bt_p2p.swarm.block_rpc import HivemindBlockClient, HivemindBlockServer
+from bt_p2p.swarm.block_rpc import HivemindBlockServer
 from bt_p2p.training.trainer import BlockTrainer
+from node.catch_up import CatchUp
+from node.download_pace import must_sync
 from node.joined import Joined
 from node.keeper import LeaseKeeper
 from node.resources import checkpoint_size_bytes
 from node.rounds import RoundResult, RoundRunner
 from node.saver import CheckpointSaver
 from node.stop import StopRequest
-from node.sync import donors, fetch_weights
 from node.tui.progress import JoinReporter
 
 logger = logging.getLogger(__name__)
 
-_MAX_SYNC_ATTEMPTS = 3
-_SYNC_RETRY_S = 3.0
-_LOOK_S = 0.25
-"""A stop is noticed within this time while something is waited for."""
 _MAX_RESTARTS_OF_TRAINING = 3
 
 
@@ -85,12 +79,16 @@ class Replica:
             checkpoint_bytes=checkpoint_size_bytes(sizes),
         )
         self._payload_sent_bytes = 0
+        self._catch_up = CatchUp(joined, block, keeper, reporter, stop)
+        self._is_newcomer = True
+        self._is_behind = False
         self._resume()
 
     def _resume(self) -> None:
         checkpoint = self._saver.load()
         if checkpoint is not None:
             self._trainer.restore(checkpoint)
+            self._is_newcomer = False
             self._reporter.line(
                 f"resumed from round {self._trainer.round_index} in {checkpoint.path}"
             )
@@ -98,52 +96,18 @@ class Replica:
         self.round_served = self._trainer.round_index
 
     def catch_up(self) -> None:
-        """Take the current weights from another replica, as long as one is ahead.
+        """Take the current weights from other replicas, if any is ahead.
 
         Raises:
             SwarmError: there are replicas ahead, but none gives its weights, try after try.
         """
-        for attempt in range(_MAX_SYNC_ATTEMPTS):
-            try:
-                self._fetch_if_behind()
-            except SwarmError as exc:
-                if attempt == _MAX_SYNC_ATTEMPTS - 1:
-                    raise
-                self._reporter.line(f"{exc}; trying again")
-                self._stop.event.wait(_SYNC_RETRY_S)
-            else:
-                return
-
-    def _fetch_if_behind(self) -> None:
-        ahead = donors(
-            self._keeper.view(),
-            block=self._block,
-            peer_id=self._peer.peer_id,
-            round_index=self._trainer.round_index,
-        )
-        if not ahead:
+        synced = self._catch_up.fetch(self._trainer.round_index)
+        if synced is None:
             return
-        self._record.update(state="syncing")
-        download = self._peer.loop.start(
-            fetch_weights(
-                HivemindBlockClient(self._peer.p2p),
-                ahead,
-                expected=weight_specs(self._manifest),
-                min_round_index=self._trainer.round_index + 1,
-            )
-        )
-        while not concurrent.futures.wait([download], timeout=_LOOK_S).done:
-            if self._stop.is_requested:
-                download.cancel()
-                return
-        synced = download.result()
         self._trainer.load_weights(synced.weights)
         self._trainer.round_index = synced.round_index
+        self._is_newcomer = False
         self._adopt(synced.weights, synced.round_index)
-        self._reporter.line(
-            f"took round {synced.round_index} of block {self._block} from "
-            f"{short_peer_id(synced.peer_id)}"
-        )
 
     def train(
         self,
@@ -210,13 +174,16 @@ class Replica:
 
     def _catch_up_if_behind(self) -> None:
         newest = self._newest_round(self._keeper.latest)
-        if newest is None or newest - self._trainer.round_index <= MAX_ROUND_LAG:
+        if not (self._is_behind or self._must_sync(newest)):
             return
+        self._is_behind = False
         try:
             self.catch_up()
-            self._record.clear("behind")
         except SwarmError as exc:
-            self._record.warn("behind", f"{newest - self._trainer.round_index} rounds; {exc}")
+            self._record.warn("behind", str(exc))
+
+    def _must_sync(self, newest: int | None) -> bool:
+        return must_sync(self._trainer.round_index, newest, is_newcomer=self._is_newcomer)
 
     def _newest_round(self, view: SwarmOverview | None) -> int | None:
         return None if view is None else view.blocks[self._block].round_index
@@ -230,7 +197,11 @@ class Replica:
 
     def _tell(self, result: RoundResult, server: HivemindBlockServer) -> None:
         before = self._record.snapshot
+        now_s, first_average_s = self._clock.now_s(), before.first_average_s
         if result.partners:
+            self._is_newcomer = False
+            if first_average_s is None:
+                first_average_s = now_s - before.started_at_s
             size_bytes = block_sizes(
                 self._manifest.model, self._manifest.objective, batch_size=1
             ).weights_size_bytes
@@ -244,16 +215,21 @@ class Replica:
             rounds_failed=before.rounds_failed + result.is_failure,
             last_partners=result.partners,
             last_outcome=result.outcome,
-            last_average_at_s=self._clock.now_s() if result.partners else before.last_average_at_s,
+            last_average_at_s=now_s if result.partners else before.last_average_at_s,
+            first_average_s=first_average_s,
             bytes_sent=self._payload_sent_bytes + server.bytes_sent,
             requests_served=self._service.num_requests,
         )
 
     def _count_partners(self) -> int:
         """Other live replicas of our block that are close enough to average with."""
+        view = self._keeper.view()
+        if self._is_newcomer and self._must_sync(self._newest_round(view)):
+            self._is_behind = True  # others came while it trained; after this round it follows them
+            return 0
         return sum(
             lease.peer_id != self._peer.peer_id
             and lease.state == "training"
             and abs(lease.round_index - self._trainer.round_index) <= MAX_ROUND_LAG
-            for lease in self._keeper.view().blocks[self._block].holders
+            for lease in view.blocks[self._block].holders
         )

@@ -39,6 +39,12 @@ class NodeSnapshot(BaseModel):
     last_partners: int = 0
     last_outcome: str = ""
     """In plain words: "averaged with 1 replica", "alone", "dropped: …"."""
+    first_average_s: float | None = None
+    """From the start to the first average with other replicas that was adopted; None before it."""
+    sync: str = ""
+    """In plain words, how far the download of weights is; empty while there is none."""
+    sync_done_bytes: int = 0
+    sync_size_bytes: int = 0
     bytes_sent: int = 0
     requests_served: int = 0
     addresses: list[str] = []

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from bt_p2p.chain.block_rpc import BlockClient
-from bt_p2p.chain.weights_offer import ChunkRequest, WeightsOffer
+from bt_p2p.chain.weights_offer import WeightsOffer
 from bt_p2p.clock import Clock, SystemClock
 from bt_p2p.errors import PeerBusyError, PeerError, ProtocolError, SwarmError
 from bt_p2p.model.wire import TensorSpec, decode_tensors, max_encoded_size_bytes
@@ -26,22 +24,18 @@ from bt_p2p.protocol.identity import short_peer_id
 from bt_p2p.protocol.lease import Lease
 from bt_p2p.protocol.limits import MAX_ROUND_LAG, READ_TIMEOUT_S
 from bt_p2p.protocol.overview import SwarmOverview
-from node.chunk_board import ChunkBoard
 from node.download_meter import DownloadMeter
 from node.partial_download import PartialFiles
+from node.snapshot_fetch import SnapshotFetch
 
 logger = logging.getLogger(__name__)
 
 MAX_DONORS = 8
 """Replicas that are asked for offers."""
-_CHUNKS_AT_ONCE = 2
-"""Asked of one donor, so that one is on its way while the other is asked for."""
 _OFFER_GRACE_S = 2.0
 """Offers that come later than this after the first are not waited for."""
 _MAX_BEHIND = 1
 """Rounds by which a snapshot may be behind the newest, if more donors have it."""
-_LOOK_S = 0.1
-"""A donor that has nothing to do looks this often whether another one is slow."""
 _BUSY_RETRY_S = 2.0
 
 
@@ -198,12 +192,13 @@ class _Download:
                 )
             )
         for snapshot in snapshots:
-            able = [peer for peer in snapshot.peer_ids if peer not in self._liars]
-            lease = next((each for each in candidates if each.peer_id in able), None)
+            honest = [peer for peer in snapshot.peer_ids if peer not in self._liars]
+            lease = next((each for each in candidates if each.peer_id in honest), None)
             if lease is None:
                 continue
             assert lease.block is not None
-            found = await self._fetch(snapshot.offer, able, lease.run_id, lease.block)
+            honest_snapshot = replace(snapshot, peer_ids=tuple(honest))
+            found = await self._fetch(honest_snapshot, lease.run_id, lease.block)
             if found is not None:
                 return found
         return None
@@ -252,85 +247,35 @@ class _Download:
             self._leave(lease.peer_id, exc)
             return ()
 
-    async def _fetch(
-        self, offer: WeightsOffer, peer_ids: Sequence[str], run_id: str, block: int
-    ) -> SyncedWeights | None:
+    async def _fetch(self, snapshot: Snapshot, run_id: str, block: int) -> SyncedWeights | None:
         """The weights of one snapshot, from donors that all have it; None if it cannot be had."""
-        partial, data, there = self._options.partial, bytearray(offer.size_bytes), set[int]()
-        if partial is not None:
-            there = await asyncio.to_thread(partial.open, offer, data)
-        board = ChunkBoard(index for index in range(offer.num_chunks) if index not in there)
-        gave, left = Counter[str](), set[str]()
-        self._meter.begin(
-            size_bytes=offer.size_bytes,
-            kept_bytes=sum(len(data[offer.chunk_slice(index)]) for index in there),
-            num_donors=len(peer_ids),
+        fetch = SnapshotFetch(
+            self._client,
+            snapshot.offer,
+            run_id=run_id,
+            block=block,
+            meter=self._meter,
+            partial=self._options.partial,
+            clock=self._clock,
         )
-
-        async def ask(peer_id: str) -> None:
-            """Chunk after chunk from one donor, until all are there or it fails."""
-            while not board.is_complete and peer_id not in left:
-                index = board.take(peer_id, self._clock.monotonic_s())
-                if index is None:
-                    await asyncio.sleep(_LOOK_S)
-                    continue
-                request = ChunkRequest(run_id=run_id, block=block, offer=offer, index=index)
-                try:
-                    chunk = await self._client.weights_chunk(
-                        peer_id, request, timeout_s=READ_TIMEOUT_S
-                    )
-                except (PeerError, ProtocolError) as exc:
-                    board.failed(index, peer_id)
-                    if peer_id not in left:
-                        left.add(peer_id)
-                        self._leave(peer_id, exc)
-                        self._meter.num_donors -= 1
-                    return
-                if partial is not None:
-                    await asyncio.to_thread(partial.write, offer, index, chunk)
-                if board.arrived(index, peer_id, self._clock.monotonic_s()):
-                    data[offer.chunk_slice(index)] = chunk
-                    gave[peer_id] += 1
-                    self._meter.fetched_bytes += len(chunk)
-
-        asking = {
-            asyncio.create_task(ask(peer_id)) for peer_id in peer_ids for _ in range(_CHUNKS_AT_ONCE)
-        }
-        try:
-            running = asking
-            while running and not board.is_complete:
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-        finally:
-            for task in asking:
-                task.cancel()
-        if not board.is_complete:
+        is_whole = await fetch.run(snapshot.peer_ids)
+        for peer_id, error in fetch.left.items():
+            self._leave(peer_id, error)
+        if not is_whole:
             return None
-        return await self._decode(offer, data, peer_ids, tuple(peer for peer, _ in gave.most_common()))
-
-    async def _decode(
-        self,
-        offer: WeightsOffer,
-        data: bytearray,
-        peer_ids: Sequence[str],
-        gave: tuple[str, ...],
-    ) -> SyncedWeights | None:
-        """The tensors; None if all who offered these bytes offered something else than this block."""
         try:
-            weights = await asyncio.to_thread(decode_tensors, bytes(data), self._expected)
-        except ProtocolError as exc:
-            for peer_id in peer_ids:
+            weights = await asyncio.to_thread(decode_tensors, bytes(fetch.data), self._expected)
+        except ProtocolError as exc:  # all who offered these bytes offer something else
+            for peer_id in snapshot.peer_ids:
                 self._leave(peer_id, exc)
-            weights = None
-        if self._options.partial is not None:
-            await asyncio.to_thread(self._options.partial.clear)
-        if weights is None:
             return None
+        finally:
+            if self._options.partial is not None:
+                await asyncio.to_thread(self._options.partial.clear)
         return SyncedWeights(
             weights=weights,
-            round_index=offer.round_index,
-            peer_ids=gave,
+            round_index=snapshot.offer.round_index,
+            peer_ids=tuple(peer_id for peer_id, _ in fetch.gave.most_common()),
             left=tuple(self._told_each()),
         )
 

@@ -87,11 +87,11 @@ class Volunteer:
             self._replica = replica
             server = HivemindBlockServer(self._peer.p2p, self._make_span(service, stack))
             self._peer.loop.run(server.start(), timeout_s=DHT_TIMEOUT_S)
+            self._reporter.watch(lambda: self._record.snapshot)
             replica.catch_up()
             stack.callback(self._leave)
             self._state = "training"
             self._keeper.start()
-            self._reporter.watch(lambda: self._record.snapshot)
             replica.train(averager, server, between_rounds=self._between_rounds)
 
     # --- joining -------------------------------------------------------------------------------

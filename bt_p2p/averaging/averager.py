@@ -26,7 +26,10 @@ class GroupAverage:
     """The result of a round in which every member's weights were heard completely."""
 
     weights: dict[str, Tensor]
-    """Sample-weighted mean of what the members sent; float32 on the CPU."""
+    """Sample-weighted mean of what the members sent; float32 on the CPU.
+
+    The same bits for all members, unless weights travel compressed.
+    """
     partners: Mapping[str, PartnerReport]
     """The other members, by peer id."""
 

@@ -157,8 +157,10 @@ def node_rows(
         f", {round_words(snapshot, now_s=now_s)}",
     )
     loss = Text.assemble(loss_text(snapshot.loss), " nats/byte  ", (spark, "cyan"))
-    rows = [
-        NodeRow(0, None, state),
+    rows = [NodeRow(0, None, state)]
+    if snapshot.sync:
+        rows.append(NodeRow(1, "sync", Text(plain(snapshot.sync, ascii_only=ascii_only))))
+    rows += [
         NodeRow(1, "loss", loss),
         NodeRow(
             4,

@@ -11,6 +11,7 @@ import torch
 
 from bt_p2p.chain.block_rpc import ForwardRequest
 from bt_p2p.chain.service import LocalBlockService, check_forward_request
+from bt_p2p.chain.weights_offer import make_offer
 from bt_p2p.errors import WireFormatError
 from bt_p2p.model.wire import encode_tensors
 from bt_p2p.protocol.limits import MAX_REQUEST_SEQUENCES
@@ -118,23 +119,22 @@ def test_nothing_is_served_before_weights_are_there() -> None:
     with pytest.raises(WireFormatError, match="no weights to serve yet; ask another"):
         asyncio.run(service.forward(request_of(), asker=ASKER))
     with pytest.raises(WireFormatError, match="no weights to serve yet"):
-        asyncio.run(service.weights(PLAIN.run_id, 1))
+        asyncio.run(service.weights_offers(PLAIN.run_id, 1, asker=ASKER))
 
 
 def test_adopting_swaps_whole_weights() -> None:
-    """Every tensor, the round, the download and the answers."""
+    """Every tensor, the round, what is offered, and the answers."""
     service = tiny_service(PLAIN, 1)
     before = asyncio.run(service.forward(request_of(), asker=ASKER))
-    asyncio.run(service.weights(PLAIN.run_id, 1))
     other = tiny_weights(PLAIN, 2)
 
     service.adopt(other, 9)
 
     after = asyncio.run(service.forward(request_of(), asker=ASKER))
-    reply = asyncio.run(service.weights(PLAIN.run_id, 1))
+    [offer] = asyncio.run(service.weights_offers(PLAIN.run_id, 1, asker=ASKER))
     served = service.served_weights()
     assert all(torch.equal(served[name], other[name]) for name in other)
-    assert (9, 9, encode_tensors(other)) == (after.round_index, reply.round_index, reply.data)
+    assert (9, make_offer(encode_tensors(other), 9)) == (after.round_index, offer)
     assert not torch.equal(before.log_probs_NPV, after.log_probs_NPV)
 
 
@@ -167,7 +167,7 @@ def test_weights_that_do_not_fit_change_nothing(spoil: str) -> None:
     assert all(
         torch.equal(expected[name], found) for name, found in service.served_weights().items()
     )
-    assert 3 == asyncio.run(service.weights(PLAIN.run_id, 1)).round_index
+    assert 3 == service.readiness(PLAIN.run_id, 1).round_index
 
 
 def test_requests_do_not_change_the_weights_or_each_other() -> None:

@@ -34,7 +34,9 @@ def test_each_block_answers_for_itself() -> None:
         expected = asyncio.run(service.forward(request(block), asker=ASKER))
         found = asyncio.run(span.forward(request(block), asker=ASKER))
         assert torch.equal(expected.log_probs_NPV, found.log_probs_NPV)
-        assert block == asyncio.run(span.weights(MANIFEST.run_id, block)).round_index
+        [offer] = asyncio.run(span.weights_offers(MANIFEST.run_id, block, asker=ASKER))
+        asked = span.weights_chunk(MANIFEST.run_id, block, offer.offer_id, 0, asker=ASKER)
+        assert (block, True) == (offer.round_index, offer.holds(0, asyncio.run(asked)))
 
 
 def test_another_block_is_refused_with_those_that_are_served() -> None:
@@ -46,4 +48,4 @@ def test_another_block_is_refused_with_those_that_are_served() -> None:
     services[2] = tiny_service(MANIFEST, 2)
     asyncio.run(span.forward(request(2), asker=ASKER))
     with pytest.raises(WireFormatError, match="serves block 1, 2, not block 3"):
-        asyncio.run(span.weights(MANIFEST.run_id, 3))
+        asyncio.run(span.weights_offers(MANIFEST.run_id, 3, asker=ASKER))
