@@ -54,6 +54,10 @@ PrecisionName = Annotated[
         "blocks that need each other.",
     ),
 ]
+Local = Annotated[
+    Path | None,
+    typer.Option("--local", help="Ask a folder that bt-node export wrote, and no swarm."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
 
@@ -229,6 +233,7 @@ def generate(
     ] = None,
     initial_peers: InitialPeers = None,
     run: Run = None,
+    local: Local = None,
     mode: Annotated[
         str,
         typer.Option(
@@ -265,6 +270,7 @@ def generate(
             prompt=prompt,
             initial_peers=tuple(initial_peers or ()),
             run=run,
+            local=local,
             mode=_mode(mode),
             max_new_bytes=max_new_bytes,
             chunk=chunk,
@@ -335,6 +341,7 @@ def evaluate(
     file: Annotated[Path, typer.Argument(help="Text file or folder to score.")],
     initial_peers: InitialPeers = None,
     run: Run = None,
+    local: Local = None,
     max_bytes: Annotated[
         int | None, typer.Option(min=2, help="Score only the first bytes.")
     ] = None,
@@ -347,9 +354,32 @@ def evaluate(
 
     evaluate_file(
         file=file,
+        local=local,
         initial_peers=initial_peers or [],
         run=run,
         max_bytes=max_bytes,
+        as_json=as_json,
+        state_path=_state(state_dir).path,
+        debug=debug,
+    )
+
+
+@app.command()
+def export(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
+    initial_peers: InitialPeers = None,
+    run: Run = None,
+    as_json: Json = False,
+    state_dir: State = None,
+    debug: Debug = False,
+) -> None:
+    """Fetch all blocks of a run into a folder that needs no swarm."""
+    from node.commands.export import export_model
+
+    export_model(
+        out=out,
+        initial_peers=initial_peers or [],
+        run=run,
         as_json=as_json,
         state_path=_state(state_dir).path,
         debug=debug,

@@ -11,8 +11,10 @@ from bt_p2p.errors import BootstrapError, ConfigError
 from bt_p2p.protocol.address import PeerAddress, parse_peer_addresses
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview, make_overview
+from bt_p2p.swarm.block_rpc import HivemindBlockClient
 from bt_p2p.swarm.directory import HivemindDirectory
 from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
+from node.asked_model import AskedModel
 from node.manifests import choose_run
 from node.snapshot import read_snapshot
 from node.state_dir import StateDir
@@ -30,6 +32,15 @@ class Visit:
         """Read the swarm now; raises SwarmError."""
         leases = self.directory.read(self.manifest)
         return make_overview(self.manifest, leases, now_s=SystemClock().now_s())
+
+    def asked(self) -> AskedModel:
+        """The run, to be generated with and scored."""
+        return AskedModel(
+            manifest=self.manifest,
+            client=HivemindBlockClient(self.peer.p2p),
+            look_up=self.overview,
+            loop=self.peer.loop,
+        )
 
 
 def entry_points(initial_peers: Sequence[str], state_dir: StateDir) -> list[PeerAddress]:

@@ -26,7 +26,7 @@ from bt_p2p.errors import SwarmError
 from bt_p2p.protocol.address import parse_peer_addresses
 from bt_p2p.protocol.manifest import RunManifest
 from node.client import Visit, visit
-from node.commands.evaluate import score_swarm
+from node.commands.evaluate import score_model
 from node.demo.processes import DemoProcess, DemoSwarm
 from node.snapshot import NodeSnapshot
 from node.tui.terminal import make_console
@@ -189,7 +189,7 @@ def _measure(swarm: TextSwarm, visited: Visit, texts: Texts, trained_s: float) -
         VolunteerResult.model_validate({**snapshot.model_dump(), "cpu_s": _cpu_s(snapshot.pid)})
         for snapshot in swarm.snapshots()
     )
-    score = score_swarm(visited, texts.scored[TEST][:_EVAL_BYTES].tobytes())
+    score = score_model(visited.asked(), texts.scored[TEST][:_EVAL_BYTES].tobytes())
     return SwarmResult(
         title=swarm.title,
         run_id=swarm.manifest.run_id,

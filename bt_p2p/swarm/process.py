@@ -22,13 +22,14 @@ from bt_p2p.errors import BootstrapError, SwarmError
 from bt_p2p.protocol.address import PeerAddress, routable_first
 from bt_p2p.protocol.limits import DHT_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S
 from bt_p2p.protocol.manifest import RunManifest
-from bt_p2p.swarm.bridge import LoopThread, call_in_dht
+from bt_p2p.swarm.bridge import call_in_dht
 from bt_p2p.swarm.children import (
     live_with_parent,
     make_socket_folder,
 )
 from bt_p2p.swarm.hardening import harden
 from bt_p2p.swarm.logs import route_hivemind_logs
+from bt_p2p.swarm.loop_thread import LoopThread
 from bt_p2p.swarm.reach import probe
 from bt_p2p.swarm.validators import RecordValidator, run_validator
 

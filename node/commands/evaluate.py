@@ -16,10 +16,9 @@ from bt_p2p.errors import ConfigError
 from bt_p2p.evaluation import Score, ScoreAccumulator, scoring_windows
 from bt_p2p.protocol.limits import MAX_FRAME_BODY_SIZE_BYTES, MAX_REQUEST_SEQUENCES
 from bt_p2p.protocol.manifest import VOCAB_SIZE, RunManifest
-from bt_p2p.swarm.block_rpc import HivemindBlockClient
-from node.client import Visit, entry_points, visit
+from node.asked_model import AskedModel
 from node.log_setup import set_up_logging
-from node.snapshot import read_snapshot
+from node.model_source import open_model
 from node.state_dir import StateDir
 from node.tui.terminal import make_console
 
@@ -29,6 +28,7 @@ _NUM_ATTEMPTS_TIMEOUT_S = 600.0
 def evaluate_file(
     *,
     file: Path,
+    local: Path | None,
     initial_peers: Sequence[str],
     run: str | None,
     max_bytes: int | None,
@@ -46,11 +46,8 @@ def evaluate_file(
     data = read_text(file)
     if len(data) < 2:
         raise ConfigError(f"text {file} has {len(data)} bytes, need at least 2 to score")
-    state = StateDir(state_path)
-    here = read_snapshot(state.path)
-    addresses = entry_points(initial_peers, state)
-    with visit(addresses, run=run, run_here=here.run_id if here else None) as found:
-        score = score_swarm(found, data[:max_bytes])
+    with open_model(local, initial_peers, StateDir(state_path), run=run) as found:
+        score = score_model(found, data[:max_bytes])
         document = {
             "run_id": found.manifest.run_id,
             "file": str(file),
@@ -70,12 +67,12 @@ def evaluate_file(
     )
 
 
-def score_swarm(found: Visit, data: bytes) -> Score:
-    """Cross entropy of a text under the swarm's model, with progress on a terminal."""
+def score_model(found: AskedModel, data: bytes) -> Score:
+    """Cross entropy of a text under a model, with progress on a terminal."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     manifest = found.manifest
-    session = ChainSession(manifest, HivemindBlockClient(found.peer.p2p), found.overview)
+    session = ChainSession(manifest, found.client, found.look_up)
     accumulator = ScoreAccumulator(manifest.model.num_blocks)
     text = np.frombuffer(data, dtype=np.uint8)
     console = make_console(stderr=True)
@@ -85,7 +82,7 @@ def score_swarm(found: Visit, data: bytes) -> Score:
         for batch in scoring_windows(
             text, manifest.model.context, batch_size=windows_per_request(manifest)
         ):
-            traversal = found.peer.loop.run(
+            traversal = found.loop.run(
                 session.traverse(batch.inputs_NT, start=0, mode="read"),
                 timeout_s=_NUM_ATTEMPTS_TIMEOUT_S,
             )

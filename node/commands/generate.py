@@ -22,12 +22,10 @@ from bt_p2p.chain.text import TextDecoder
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import ChainError, ConfigError, NoRouteError
 from bt_p2p.protocol.identity import short_peer_id
-from bt_p2p.swarm.block_rpc import HivemindBlockClient
 from node import exit_codes
-from node.client import entry_points, visit
 from node.draft import DraftBlock
 from node.log_setup import set_up_logging
-from node.snapshot import read_snapshot
+from node.model_source import open_model
 from node.state_dir import StateDir
 
 _LOOK_PERIOD_S = 2.0
@@ -41,6 +39,7 @@ class GenerateRequest:
     prompt: str | None
     initial_peers: tuple[str, ...]
     run: str | None
+    local: Path | None
     mode: GenerateMode
     max_new_bytes: int
     chunk: int | None
@@ -75,18 +74,17 @@ def generate_text(request: GenerateRequest) -> int:
         seed=seed,
     )
     state = StateDir(request.state_path)
-    here = read_snapshot(state.path)
-    addresses = entry_points(request.initial_peers, state)
-    with visit(addresses, run=request.run, run_here=here.run_id if here else None) as found:
+    with open_model(request.local, request.initial_peers, state, run=request.run) as found:
         context = found.manifest.model.context
         if request.truncate:
             prompt = prompt[-context:]
         check_options(options, prompt, found.manifest)
-        client = HivemindBlockClient(found.peer.p2p)
-        session = ChainSession(found.manifest, client, found.overview, precision=request.precision)
-        draft_block = DraftBlock(found.manifest, client, found.overview, SystemClock())
+        session = ChainSession(
+            found.manifest, found.client, found.look_up, precision=request.precision
+        )
+        draft_block = DraftBlock(found.manifest, found.client, found.look_up, SystemClock())
         printer = _Printer(prompt, is_text=not request.as_json)
-        future = found.peer.loop.start(
+        future = found.loop.start(
             _feed(printer, session, draft_block, prompt, options, wait_s=request.wait_s)
         )
         code, problem = exit_codes.OK, None

@@ -21,7 +21,7 @@ from bt_p2p.protocol.limits import LEASE_TTL_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.training.baseline import order1_cross_entropy
 from node.client import Visit
-from node.commands.evaluate import score_swarm
+from node.commands.evaluate import score_model
 from node.demo.processes import DemoProcess, DemoSwarm, wait_for
 from node.demo.report import DemoReport
 from node.state_dir import StateDir
@@ -181,7 +181,7 @@ class Scenario:
 
     def _measure(self, visit: Visit) -> None:
         self._say("scoring held-out text through the swarm")
-        score = score_swarm(visit, self._heldout)
+        score = score_model(visit.asked(), self._heldout)
         self._facts |= {
             "ce_end": score.final_nats,
             "ce_end_per_block": list(score.per_block_nats),

@@ -111,6 +111,19 @@ def test_a_swarm_of_two_is_seen_generates_and_is_scored(
     assert 0.1 < score["nats_per_byte"] < math.log(256) + 0.1
     assert 2 == len(score["nats_per_byte_by_block"])
 
+    # both blocks in a folder, which answers without the swarm
+    exported = programs.run(
+        "node", "export", "--out", "model", "--initial-peers", address, "--json"
+    )
+    assert 0 == exported.returncode, exported.stderr
+    assert manifest.run_id == json.loads(exported.stdout)["run_id"]
+    local = programs.run(
+        "node", "generate", "The ", "--local", "model", "--json", "-n", "5", "--mode", "draft"
+    )
+    assert 5 == json.loads(local.stdout)["new_bytes"]
+    scored = programs.run("node", "eval", "text.txt", "--local", "model", "--json")
+    assert 2 == len(json.loads(scored.stdout)["nats_per_byte_by_block"])
+
     # a clean exit is withdrawn at once, and a restart goes on where it was
     assert 143 == leave(second, signal.SIGTERM)
     after = json.loads(programs.run("node", "status", "--json", "--initial-peers", address).stdout)
