@@ -13,21 +13,28 @@ from pathlib import Path
 
 import platformdirs
 
-from bt_p2p.errors import SwarmError
+from bt_p2p.clock import SystemClock
+from bt_p2p.errors import BootstrapError, SwarmError
 from bt_p2p.protocol.address import (
+    PeerAddress,
     check_announced,
     parse_peer_address,
     parse_peer_addresses,
 )
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.identity import load_or_create_identity
-from bt_p2p.protocol.limits import MANIFEST_TTL_S
+from bt_p2p.protocol.limits import HEALTH_TIMEOUT_S, MANIFEST_TTL_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.directory import HivemindDirectory
-from bt_p2p.swarm.listen import check_port_is_free, listen_address
-from bt_p2p.swarm.process import PeerOptions, start_peer
+from bt_p2p.swarm.health import peer_problem
+from bt_p2p.swarm.listen import listen_address
+from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
+from node.health_watch import HealthWatch
 from node.log_setup import set_up_logging
 from node.manifests import join_command, read_manifest
+from node.neighbourhood import Neighbourhood
+from node.port import free_port, listening_port
+from node.rebuild import Supervisor
 from node.state_dir import NodeLock, StateDir
 from node.stop import StopRequest
 
@@ -66,34 +73,70 @@ def run_bootstrap(options: BootstrapOptions) -> int:
         options.state_path or Path(platformdirs.user_state_dir("bt-bootstrap", appauthor=False))
     )
     state.create()
+    stop = StopRequest()
+    stop.listen()
+    supervisor = Supervisor(stop, _say)
+    return supervisor.run(
+        lambda: _serve(options, tuple(addresses), manifests, state, stop, supervisor)
+    )
+
+
+def _serve(
+    options: BootstrapOptions,
+    initial_peers: tuple[PeerAddress, ...],
+    manifests: list[RunManifest],
+    state: StateDir,
+    stop: StopRequest,
+    supervisor: Supervisor,
+) -> None:
     identity_path = options.identity_path or state.identity_path
     identity, is_new = load_or_create_identity(identity_path)
     _say(f"identity {identity.peer_id} in {identity_path}{': back it up' if is_new else ''}")
-    stop = StopRequest()
-    stop.listen()
-
-    listen = listen_address(options.host, options.port)
     with contextlib.ExitStack() as stack:
         stack.enter_context(NodeLock(state))
-        check_port_is_free(options.host, options.port)
-        peer = start_peer(
-            PeerOptions(
-                initial_peers=tuple(addresses),
-                identity_path=identity_path,
-                listen=(listen,),
-                announce=options.announce,
+        port = free_port(options.host, options.port, supervisor, stop)
+
+        def start(peers: tuple[PeerAddress, ...]) -> SwarmPeer:
+            return start_peer(
+                PeerOptions(
+                    initial_peers=peers,
+                    identity_path=identity_path,
+                    listen=(listen_address(options.host, port),),
+                    announce=options.announce,
+                )
             )
-        )
+
+        try:
+            peer = start(initial_peers)
+        except BootstrapError:
+            if supervisor.last is None:
+                raise
+            peer = start(())  # from now on it dials
         stack.callback(peer.stop)
+        for watch in _watches(peer, initial_peers, stop):
+            watch.start()
+            stack.callback(watch.stop)
         directory = HivemindDirectory(peer.dht)
         for manifest in manifests:
             peer.protect_run(manifest)
-        own = peer.addresses()
-        for address in own:
+        supervisor.kept["port"] = str(listening_port(peer, port, options.announce))
+        for address in peer.addresses():
             for command in _commands(manifests, address):
                 _say(command + _remark(address))
         _hold(directory, manifests, stop)
-    return stop.exit_code
+
+
+def _watches(
+    peer: SwarmPeer, initial_peers: tuple[PeerAddress, ...], stop: StopRequest
+) -> tuple[HealthWatch, Neighbourhood]:
+    health = HealthWatch(
+        [lambda: peer_problem(peer, timeout_s=HEALTH_TIMEOUT_S)], stop.ask_to_rebuild
+    )
+    return health, Neighbourhood(peer, lambda: initial_peers, _warn, SystemClock())
+
+
+def _warn(_kind: str, _text: str) -> None:
+    """There is no page for warnings; they are in the log."""
 
 
 def _hold(directory: Directory, manifests: list[RunManifest], stop: StopRequest) -> None:

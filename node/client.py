@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import BootstrapError, ConfigError
-from bt_p2p.protocol.address import PeerAddress, parse_peer_addresses
+from bt_p2p.protocol.address import PeerAddress, parse_peer_address, parse_peer_addresses
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview, make_overview
 from bt_p2p.swarm.block_rpc import HivemindBlockClient
 from bt_p2p.swarm.directory import HivemindDirectory
 from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
+from bt_p2p.swarm.reach import probe
 from node.asked_model import AskedModel
+from node.isolation import redial_s
 from node.manifests import choose_run
 from node.snapshot import read_snapshot
 from node.state_dir import StateDir
+from node.stop import StopRequest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,11 +32,17 @@ class Visit:
     peer: SwarmPeer
     directory: HivemindDirectory
     manifest: RunManifest
+    met: dict[str, PeerAddress] = field(default_factory=dict)
+    """Peers of the run seen so far, by peer id."""
 
     def overview(self) -> SwarmOverview:
         """Read the swarm now; raises SwarmError."""
-        leases = self.directory.read(self.manifest)
-        return make_overview(self.manifest, leases, now_s=SystemClock().now_s())
+        view = self.directory.read(self.manifest)
+        for lease in view.leases:
+            for text in lease.addresses[:1]:
+                with contextlib.suppress(ConfigError):  # a stranger's
+                    self.met[lease.peer_id] = parse_peer_address(text)
+        return make_overview(self.manifest, view, now_s=SystemClock().now_s())
 
     def asked(self) -> AskedModel:
         """The run, to be generated with and scored."""
@@ -43,13 +54,20 @@ class Visit:
         )
 
 
-def entry_points(initial_peers: Sequence[str], state_dir: StateDir) -> list[PeerAddress]:
+def entry_points(
+    initial_peers: Sequence[str], state_dir: StateDir, *, met_before: Sequence[str] = ()
+) -> list[PeerAddress]:
     """Whom to ask: those named, else the node that runs here, else peers met before.
+
+    Args:
+        initial_peers: as the user gave them.
+        state_dir: of the node that runs here.
+        met_before: peers that this program knew before it was rebuilt; asked beside those named.
 
     Raises:
         ConfigError: a named address is malformed, or there is nobody to ask.
     """
-    named = parse_peer_addresses(initial_peers)
+    named = parse_peer_addresses([*initial_peers, *met_before])
     if named:
         return named
     snapshot = read_snapshot(state_dir.path)
@@ -62,6 +80,29 @@ def entry_points(initial_peers: Sequence[str], state_dir: StateDir) -> list[Peer
         f"no peer to ask: no node runs with state folder {state_dir.path}; name one with "
         f"--initial-peers, or start one with: bt-node join"
     )
+
+
+def wait_for_entry(
+    addresses: Sequence[PeerAddress], stop: StopRequest, say: Callable[[str], None]
+) -> bool:
+    """Wait until a peer can be dialled, however long that takes; False if a stop comes first.
+
+    Args:
+        addresses: whom to dial.
+        stop: ends the wait.
+        say: tells the user, once.
+    """
+    chance = random.SystemRandom()
+    num_tries = 0
+    while not stop.is_requested:
+        found = probe(addresses)
+        if not all(reach.problem for reach in found):
+            return True
+        if not num_tries:
+            say(f"none of {len(found)} known peers answers; dialling them until one does")
+        stop.event.wait(redial_s(num_tries, chance))
+        num_tries += 1
+    return False
 
 
 @contextmanager

@@ -7,6 +7,7 @@ forked before the model and other threads exist; everything stops in reverse.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +18,18 @@ from bt_p2p.errors import BootstrapError, ConfigError
 from bt_p2p.model.sizes import block_sizes
 from bt_p2p.protocol.address import PeerAddress
 from bt_p2p.protocol.assignment import check_block, check_span
+from bt_p2p.protocol.clock_vote import clock_problem
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.identity import load_or_create_identity
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.directory import HivemindDirectory
-from bt_p2p.swarm.listen import check_port_is_free, listen_address
+from bt_p2p.swarm.listen import listen_address
+from bt_p2p.swarm.neighbours import clock_leads_s, neighbours
 from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
 from node.joined import Joined
 from node.manifests import choose_run, read_manifest
+from node.port import free_port, listening_port
+from node.rebuild import Rebuild, Supervisor
 from node.record import NodeRecord
 from node.resources import check_disk, check_memory
 from node.snapshot import NodeSnapshot
@@ -54,8 +59,10 @@ class JoinOptions:
     """End after this many rounds; None goes on until a signal."""
 
 
-def run_node(options: JoinOptions, reporter: JoinReporter, stop: StopRequest) -> None:
-    """Run a volunteer until it is asked to stop.
+def run_node(
+    options: JoinOptions, reporter: JoinReporter, stop: StopRequest, supervisor: Supervisor
+) -> None:
+    """Run a volunteer until it is asked to stop, or to be rebuilt.
 
     Raises:
         ConfigError: something the user gave is wrong.
@@ -71,24 +78,28 @@ def run_node(options: JoinOptions, reporter: JoinReporter, stop: StopRequest) ->
         reporter.line(f"new identity {identity.peer_id} in {identity_path}: back this file up")
     with contextlib.ExitStack() as stack:
         stack.enter_context(NodeLock(state))
-        check_port_is_free(options.host, options.port)
+        options = _as_before(options, supervisor)
+        port = free_port(options.host, options.port, supervisor, stop)
+        options = dataclasses.replace(options, port=port)
         manifest = _known_manifest(options)
         num_parts = _checked_memory(manifest, options) if manifest else 1
         corpus = _checked_corpus(manifest, options) if manifest else None
-        peer = _enter_swarm(options, identity_path, reporter)
+        peer = _enter_swarm(options, identity_path, reporter, is_rebuilt=bool(supervisor.last))
         stack.callback(peer.stop)
         directory = HivemindDirectory(peer.dht, identity)
         if manifest is None:
-            manifest = _manifest_of_swarm(directory, options)
+            manifest = _manifest_of_swarm(peer, directory, options)
             reporter.line(f"run {manifest.run_id}: manifest fetched and verified")
         state.remember_manifest(manifest)
         peer.protect_run(manifest)
+        port = listening_port(peer, port, options.announce)
+        supervisor.kept |= {"run": manifest.run_id, "port": str(port)}
         if corpus is None:
             num_parts = _checked_memory(manifest, options)
             corpus = _checked_corpus(manifest, options)
         if num_parts > 1:
             reporter.line(f"memory is short for a whole batch: steps are done in {num_parts} parts")
-        snapshot = _first_snapshot(peer, manifest, state, started_at_s)
+        snapshot = _first_snapshot(peer, manifest, state, started_at_s, supervisor.last)
         record = NodeRecord(state.path, snapshot, clock)
         stack.callback(record.write)
         joined = Joined(
@@ -104,9 +115,22 @@ def run_node(options: JoinOptions, reporter: JoinReporter, stop: StopRequest) ->
             device=options.device,
             num_parts=num_parts,
             max_rounds=options.max_rounds,
-            is_first=peer.num_neighbours() == 0,
+            is_first=supervisor.last is None and not neighbours(peer),
+            supervisor=supervisor,
+            initial_peers=options.initial_peers,
         )
         Volunteer(joined, reporter, stop).run()
+
+
+def _as_before(options: JoinOptions, supervisor: Supervisor) -> JoinOptions:
+    """What a rebuilt node goes on with in place of what the user left open."""
+    if supervisor.last is None:
+        return options
+    before = supervisor.last.kept
+    max_rounds = options.max_rounds
+    if max_rounds is not None:
+        max_rounds = max(0, max_rounds - int(before.get("rounds", "0")))
+    return dataclasses.replace(options, run=before.get("run", options.run), max_rounds=max_rounds)
 
 
 def _known_manifest(options: JoinOptions) -> RunManifest | None:
@@ -133,10 +157,16 @@ def _known_manifest(options: JoinOptions) -> RunManifest | None:
     return RunManifest()
 
 
-def _manifest_of_swarm(directory: Directory, options: JoinOptions) -> RunManifest:
+def _manifest_of_swarm(peer: SwarmPeer, directory: Directory, options: JoinOptions) -> RunManifest:
     """The run meant among those of the swarm; those joined before if nobody else is there."""
     runs = directory.runs() or options.state_dir.remembered_manifests()
-    return choose_run(runs, options.run)
+    try:
+        return choose_run(runs, options.run)
+    except ConfigError as exc:
+        problem = clock_problem(clock_leads_s(peer))
+        if problem and not runs:  # for us, all that is stored has expired
+            raise ConfigError(f"{exc}; {problem}") from exc
+        raise
 
 
 def _checked_corpus(manifest: RunManifest, options: JoinOptions) -> Corpus:
@@ -162,8 +192,13 @@ def _checked_memory(manifest: RunManifest, options: JoinOptions) -> int:
     )
 
 
-def _enter_swarm(options: JoinOptions, identity_path: Path, reporter: JoinReporter) -> SwarmPeer:
-    """Start the peer, through the peers named or those met before."""
+def _enter_swarm(
+    options: JoinOptions, identity_path: Path, reporter: JoinReporter, *, is_rebuilt: bool
+) -> SwarmPeer:
+    """Start the peer, through the peers named or those met before.
+
+    A rebuilt node asks both, and goes on alone if nobody answers: it is dialling from then on.
+    """
 
     def start(peers: tuple[PeerAddress, ...]) -> SwarmPeer:
         return start_peer(
@@ -176,13 +211,14 @@ def _enter_swarm(options: JoinOptions, identity_path: Path, reporter: JoinReport
         )
 
     remembered = tuple(options.state_dir.remembered_peers())
-    if options.initial_peers:
+    if options.initial_peers and not is_rebuilt:
         peer = start(options.initial_peers)
     else:
+        candidates = tuple(dict.fromkeys((*options.initial_peers, *remembered)))
         try:
-            peer = start(remembered)
+            peer = start(candidates)
         except BootstrapError as exc:
-            reporter.line(f"none of {len(remembered)} peers met before answers: {exc}")
+            reporter.line(f"none of {len(candidates)} peers met before answers: {exc}")
             peer = start(())
     for problem in peer.unreachable:
         reporter.line(f"initial peer skipped: {problem}")
@@ -190,7 +226,11 @@ def _enter_swarm(options: JoinOptions, identity_path: Path, reporter: JoinReport
 
 
 def _first_snapshot(
-    peer: SwarmPeer, manifest: RunManifest, state: StateDir, started_at_s: float
+    peer: SwarmPeer,
+    manifest: RunManifest,
+    state: StateDir,
+    started_at_s: float,
+    last: Rebuild | None,
 ) -> NodeSnapshot:
     return NodeSnapshot(
         pid=os.getpid(),
@@ -198,4 +238,6 @@ def _first_snapshot(
         run_id=manifest.run_id,
         started_at_s=started_at_s,
         state_dir=str(state.path),
+        rebuilds=0 if last is None else last.num_total,
+        warnings=[] if last is None else [f"rebuilt: {last.num_total} times; last: {last.reason}"],
     )

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from bt_p2p.clock import Clock
 from bt_p2p.corpus.corpus import Corpus
+from bt_p2p.protocol.address import PeerAddress
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.process import SwarmPeer
+from node.rebuild import Supervisor
 from node.record import NodeRecord
 from node.state_dir import StateDir
 
@@ -33,4 +35,7 @@ class Joined:
     """Parts in which a step is done, so that its batch fits into memory."""
     max_rounds: int | None
     is_first: bool
-    """Nobody else was there to enter through."""
+    """Nobody else was there to enter through when the user started the node."""
+    supervisor: Supervisor
+    initial_peers: tuple[PeerAddress, ...]
+    """Peers that the user named; dialled again after an outage."""

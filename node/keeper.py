@@ -88,13 +88,13 @@ class LeaseKeeper:
             self._directory.publish(self._manifest)
             self._published_at_s = now_s
 
-    def stop(self, *, timeout_s: float) -> None:
-        """End the thread and withdraw the lease."""
+    def stop(self, *, timeout_s: float, is_back_soon: bool = False) -> None:
+        """End the thread, and withdraw the lease of a node that will not be back soon."""
         self._is_ending = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
-        if self._lease is not None:
+        if self._lease is not None and not is_back_soon:
             try:
                 self._directory.withdraw(self._lease)
             except SwarmError as exc:

@@ -64,6 +64,8 @@ class Replica:
         self._record = joined.record
         self._clock = joined.clock
         self._max_rounds = joined.max_rounds
+        self._kept = joined.supervisor.kept
+        self._rounds_before = int(self._kept.get("rounds", "0"))
         self._block = block
         self._trainer = trainer
         self._service = service
@@ -115,33 +117,41 @@ class Replica:
         server: HivemindBlockServer,
         *,
         between_rounds: Callable[[], None],
+        is_clock_right: Callable[[], bool],
     ) -> None:
         """Rounds until a stop is requested, or as many as the user wants; saves at the end.
+
+        Where a process of this node has ended, a rebuild is asked for.
 
         Args:
             averager: finds the other replicas.
             server: of the service; tells how much it has sent.
             between_rounds: called before each round.
+            is_clock_right: a node whose clock is wrong trains alone.
 
         Raises:
-            SwarmError: a process of this node has ended.
             TrainingError: local steps are not finite, however often it goes back.
         """
+        # with a wrong clock it would come at another moment than the others, and spoil their round
         runner = RoundRunner(
             self._manifest,
             self._trainer,
             averager,
-            count_partners=self._count_partners,
+            count_partners=lambda: self._count_partners() if is_clock_right() else 0,
             record=self._record,
             stop=self._stop,
             clock=self._clock,
         )
         try:
             self._run_rounds(runner, server, between_rounds)
+        except SwarmError as exc:
+            self._stop.ask_to_rebuild(str(exc))
         finally:
-            self._record.update(state="leaving")
+            is_back_soon = bool(self._stop.rebuild_reason)
+            self._record.update(state="rebuilding" if is_back_soon else "leaving")
             is_saved = self._saver.save(self._trainer)
-            self._reporter.line(f"leaving: state {'saved' if is_saved else 'NOT saved'}")
+            if not is_back_soon:
+                self._reporter.line(f"leaving: state {'saved' if is_saved else 'NOT saved'}")
 
     def _run_rounds(
         self,
@@ -151,7 +161,7 @@ class Replica:
     ) -> None:
         num_rounds, num_restarts = 0, 0
         self._saver.look_at_disk()
-        while not self._stop.is_requested:
+        while not self._stop.is_requested and num_rounds != self._max_rounds:
             between_rounds()
             try:
                 result = runner.run_round()
@@ -165,11 +175,10 @@ class Replica:
             if result is None:
                 return
             num_rounds += 1
+            self._kept["rounds"] = str(self._rounds_before + num_rounds)
             self._adopt(result.weights, self._trainer.round_index)
             self._tell(result, server)
             self._saver.save_if_due(self._trainer)
-            if num_rounds == self._max_rounds:
-                return
             self._catch_up_if_behind()
 
     def _catch_up_if_behind(self) -> None:

@@ -20,7 +20,7 @@ class NodeSnapshot(BaseModel):
     run_id: str
     block: int | None = None
     state: str = "starting"
-    """starting, joining, syncing, training, averaging, leaving."""
+    """starting, joining, syncing, training, averaging, leaving, rebuilding."""
     device: str = ""
     started_at_s: float = 0.0
     updated_at_s: float = 0.0
@@ -53,6 +53,8 @@ class NodeSnapshot(BaseModel):
     disk_used_bytes: int | None = None
     """All files of the node; None before it has looked."""
     disk_free_bytes: int | None = None
+    rebuilds: int = 0
+    """How often a broken part of it was cured by starting again."""
 
 
 def write_snapshot(state_dir: Path, snapshot: NodeSnapshot) -> None:

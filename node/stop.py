@@ -1,4 +1,7 @@
-"""How a node is asked to end: INT, TERM and HUP end it in order, a second signal at once."""
+"""How a node is asked to end: INT, TERM and HUP end it in order, a second signal at once.
+
+It ends in the same order to be rebuilt when a part of it is broken.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:
-    """Set by a signal; looked at between steps, and waited on by threads."""
+    """Set by a signal or a broken part; looked at between steps, and waited on by threads.
+
+    Attributes:
+        event: set once the node should end.
+        signal_number: the signal that asked; 0 if none did.
+        rebuild_reason: what is broken, in plain words; empty if nothing is.
+    """
 
     def __init__(self) -> None:
         """Not requested yet; `listen` connects it to the signals."""
         self.event = threading.Event()
         self.signal_number = 0
+        self.rebuild_reason = ""
         self._callbacks: list[Callable[[], None]] = []
         threading.Thread(target=self._wait, name="stop", daemon=True).start()
 
@@ -32,6 +42,11 @@ class StopRequest:
         """Call this once, from a thread of its own, when the stop is requested."""
         self._callbacks.append(callback)
 
+    def ask_to_rebuild(self, reason: str) -> None:
+        """End the node in order, to be rebuilt; from any thread. The first reason is kept."""
+        self.rebuild_reason = self.rebuild_reason or reason
+        self.event.set()
+
     @property
     def is_requested(self) -> bool:
         """Whether the node should end."""
@@ -43,7 +58,7 @@ class StopRequest:
         return 128 + self.signal_number if self.signal_number else exit_codes.OK
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self.event.is_set():
+        if self.signal_number:
             os._exit(128 + number)  # children notice and end by themselves
         self.signal_number = number
         self.event.set()

@@ -6,6 +6,7 @@ What it does all the time between start and stop is in `node.replica`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 from collections.abc import Collection, Mapping
 
@@ -14,22 +15,30 @@ from torch import Tensor
 from bt_p2p.chain.block_rpc import BlockService
 from bt_p2p.chain.service import LocalBlockService
 from bt_p2p.chain.span import SpanService
-from bt_p2p.errors import SwarmError
 from bt_p2p.model.block import weight_specs
 from bt_p2p.model.device import DeviceChoice, pick_device
 from bt_p2p.model.upstream import UpstreamStack
 from bt_p2p.protocol.assignment import check_block, choose_block
 from bt_p2p.protocol.lease import BlockCopy, Lease, LeaseState
-from bt_p2p.protocol.limits import DHT_TIMEOUT_S, MAX_ROUND_LAG, SETTLE_S, STOP_TIMEOUT_S
+from bt_p2p.protocol.limits import (
+    DHT_TIMEOUT_S,
+    HEALTH_TIMEOUT_S,
+    MAX_ROUND_LAG,
+    SETTLE_S,
+    STOP_TIMEOUT_S,
+)
 from bt_p2p.protocol.overview import SwarmOverview
 from bt_p2p.swarm.averager import HivemindAverager
 from bt_p2p.swarm.block_rpc import HivemindBlockClient, HivemindBlockServer
+from bt_p2p.swarm.health import averager_problem, peer_problem
 from bt_p2p.training.data import BatchSource
 from bt_p2p.training.trainer import BlockTrainer
 from node.copies import Adopt, BlockCopies
+from node.health_watch import HealthWatch
 from node.joined import Joined
 from node.keeper import LeaseKeeper
 from node.manifests import join_command
+from node.neighbourhood import Neighbourhood
 from node.replica import Replica
 from node.stop import StopRequest
 from node.tui.progress import JoinReporter
@@ -62,6 +71,13 @@ class Volunteer:
         self._keeper = LeaseKeeper(
             joined.directory, joined.manifest, self._describe, joined.clock, self._see
         )
+        self._neighbourhood = Neighbourhood(
+            joined.peer,
+            lambda: [*joined.initial_peers, *joined.state_dir.remembered_peers()],
+            self._show,
+            joined.clock,
+            on_rejoin=self._keeper.poke,
+        )
 
     def run(self) -> None:
         """Join, train, leave."""
@@ -71,7 +87,10 @@ class Volunteer:
             # forked before anything else has threads
             shapes = {name: shape for name, (shape, _) in weight_specs(self._manifest).items()}
             averager = HivemindAverager(self._peer.dht, self._manifest, block, shapes)
-            stack.callback(averager.stop)
+            stack.callback(
+                lambda: averager.kill() if self._stop.rebuild_reason else averager.stop()
+            )
+            self._watch(averager, stack)
             device = pick_device(self._device)
             upstream = self._make_upstream(block, device, stack)
             service = LocalBlockService(self._manifest, block)
@@ -92,7 +111,12 @@ class Volunteer:
             stack.callback(self._leave)
             self._state = "training"
             self._keeper.start()
-            replica.train(averager, server, between_rounds=self._between_rounds)
+            replica.train(
+                averager,
+                server,
+                between_rounds=self._between_rounds,
+                is_clock_right=lambda: not self._neighbourhood.clock_problem,
+            )
 
     # --- joining -------------------------------------------------------------------------------
 
@@ -120,6 +144,19 @@ class Volunteer:
         self._record.update(block=self._block)
         self._keeper.renew()
         return self._block
+
+    def _watch(self, averager: HivemindAverager, stack: contextlib.ExitStack) -> None:
+        """From now on a part that breaks is noticed, and connections that are lost are renewed."""
+        health = HealthWatch(
+            [
+                functools.partial(peer_problem, self._peer, timeout_s=HEALTH_TIMEOUT_S),
+                functools.partial(averager_problem, averager, timeout_s=HEALTH_TIMEOUT_S),
+            ],
+            self._stop.ask_to_rebuild,
+        )
+        for watch in (health, self._neighbourhood):
+            watch.start()
+            stack.callback(watch.stop)
 
     def _make_upstream(
         self, block: int, device: DeviceChoice, stack: contextlib.ExitStack
@@ -190,7 +227,7 @@ class Volunteer:
     # --- between rounds ------------------------------------------------------------------------
 
     def _between_rounds(self) -> None:
-        self._check_children()
+        self._show("swarm", self._keeper.problem)
         self._refresh_copies()
 
     def _refresh_copies(self) -> None:
@@ -200,24 +237,21 @@ class Volunteer:
         for purpose, copies in self._copies.items():
             for index in copies.between_rounds(view):
                 self._reporter.line(f"{_COPIES[purpose]} a copy of block {index} from now on")
-            if copies.problem:
-                self._record.warn(purpose, copies.problem)
-            else:
-                self._record.clear(purpose)
+            self._show(purpose, copies.problem)
 
-    def _check_children(self) -> None:
-        if not self._peer.dht.is_alive():
-            raise SwarmError("the DHT process of this node has ended; start the node again")
-        if self._keeper.problem:
-            self._record.warn("swarm", self._keeper.problem)
+    def _show(self, kind: str, problem: str) -> None:
+        if problem:
+            self._record.warn(kind, problem)
         else:
-            self._record.clear("swarm")
+            self._record.clear(kind)
 
     # --- leaving, and what others see ----------------------------------------------------------
 
     def _leave(self) -> None:
-        self._reporter.line("leaving: withdrawing the lease")
-        self._keeper.stop(timeout_s=STOP_TIMEOUT_S / 4)
+        is_back_soon = bool(self._stop.rebuild_reason)
+        if not is_back_soon:
+            self._reporter.line("leaving: withdrawing the lease")
+        self._keeper.stop(timeout_s=STOP_TIMEOUT_S / 4, is_back_soon=is_back_soon)
 
     def _describe(self, issued_at_s: float, expires_at_s: float) -> Lease:
         snapshot = self._record.snapshot

@@ -65,6 +65,8 @@ MAX_RECORD_TTL_S = 900.0
 """Nothing in our DHT may claim to live longer than this."""
 MAX_CLOCK_SKEW_S = 5.0
 """Tolerated difference between a record's issue time and ours."""
+MAX_CLOCK_LEAD_S = 2.0
+"""A node whose clock differs more from the swarm's does not average: groups wait less than that."""
 
 # Waits
 DHT_TIMEOUT_S = 10.0
@@ -85,6 +87,32 @@ STOP_TIMEOUT_S = 8.0
 """Everything a node does between a signal and its exit."""
 SETTLE_S = 2.0
 """Newcomers wait this long between announcing themselves and choosing a block."""
+
+# Watching oneself
+HEALTH_PERIOD_S = 10.0
+"""Pause between two looks at the node's own processes."""
+HEALTH_TIMEOUT_S = 10.0
+"""A process of the node that does not answer a small call for so long, twice in a row, is broken."""
+MAX_REBUILDS_IN_A_ROW = 8
+"""A node that breaks so often, each time soon after its start, ends."""
+MAX_REBUILD_S = 60.0
+"""Longest pause before a broken node starts again; the first is a second, each twice the last."""
+HEALTHY_AFTER_S = 600.0
+"""A node that has run so long is whole: what breaks now counts as the first time."""
+REBUILD_GRACE_S = 30.0
+"""A broken node has so long to save its state before it is replaced as it is."""
+NEIGHBOURS_PERIOD_S = 5.0
+"""Pause between two looks at the node's connections."""
+CLOCK_PERIOD_S = 60.0
+"""Pause between two comparisons of clocks."""
+ISOLATED_AFTER_S = 60.0
+"""A node without a neighbour for so long shows that it is isolated."""
+MIN_REDIAL_S = 2.0
+"""First pause of a node that dials known peers in vain; doubled each time."""
+MAX_REDIAL_S = 60.0
+"""Longest of these pauses."""
+ROUTINE_REDIAL_S = 120.0
+"""A node with neighbours dials some known peers that are not among them this often."""
 
 # Rounds
 MATCHMAKING_S = 3.0

@@ -161,7 +161,7 @@ class _CompleteAverager(DecentralizedAverager):
         except (TimeoutError, OSError) as exc:
             attachments.cancel()
             control.attach(attachments, attachments)  # its destructor asks for them
-            raise SwarmError("the averaging process does not listen; restart the node") from exc
+            raise SwarmError("the averaging process does not listen") from exc
         control.attach(trigger, cancel)
         return control
 
@@ -262,7 +262,7 @@ class HivemindAverager:
             SwarmError: the averager's process is gone, or does not listen.
         """
         if not self._averager.is_alive():
-            raise SwarmError("the averaging process has ended; restart the node")
+            raise SwarmError("the averaging process has ended")
         control = self._averager.begin_step(
             wire.pack({"round": report.round_index}),
             ends_at_s=ends_at_s,
@@ -270,14 +270,33 @@ class HivemindAverager:
         )
         return HivemindPendingAverage(self._averager, self._buffers, control)
 
+    def ask(self, *, timeout_s: float) -> None:
+        """See whether the averager's process takes requests.
+
+        Raises:
+            SwarmError: it is gone, or does not listen.
+        """
+        if not self._averager.is_alive():
+            raise SwarmError("the averaging process has ended")
+        try:
+            self._averager.get_group_bits(wait=False).result(timeout_s)
+        except (TimeoutError, OSError) as exc:
+            raise SwarmError(
+                f"the averaging process does not answer within {timeout_s:g} s"
+            ) from exc
+
     def stop(self) -> None:
         """End the averager's process; idempotent."""
         if self._averager.is_alive():
             with contextlib.suppress(OSError, ValueError):  # its pipe is closed already
                 self._averager.shutdown()
-            if self._averager.is_alive():
-                self._averager.kill()
-                self._averager.join(1)
+            self.kill()
+
+    def kill(self) -> None:
+        """End the averager's process at once, where the daemon that it would talk to is gone."""
+        if self._averager.is_alive():
+            self._averager.kill()
+            self._averager.join(1)
 
 
 class HivemindPendingAverage:

@@ -30,7 +30,7 @@ def call_in_dht(dht: DHT, function: InDht[T], *, timeout_s: float, what: str) ->
         SwarmError: the DHT process is gone, or did not answer in time.
     """
     if not dht.is_alive():
-        raise SwarmError(f"{what} failed: the DHT process of this node has ended; restart the node")
+        raise SwarmError(f"{what} failed: the DHT process of this node has ended")
     try:
         future = dht.run_coroutine(function, return_future=True)
         result: T = future.result(timeout_s)

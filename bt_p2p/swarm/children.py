@@ -1,21 +1,14 @@
-"""How child processes are kept from outliving their parent, and what dead parents left behind."""
+"""How child processes are kept from outliving their parent."""
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.util
 import os
-import shutil
-import tempfile
 import threading
 import time
-from pathlib import Path
 
-import psutil
-from hivemind.p2p import P2P
+from bt_p2p.swarm.temp_folder import remove_temp_folders
 
 _WATCH_PERIOD_S = 0.5
-_FOLDER_PREFIX = "bt-node-"
 
 
 def live_with_parent() -> None:
@@ -31,38 +24,7 @@ def live_with_parent() -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_WATCH_PERIOD_S)
-        for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}{parent}-*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        remove_temp_folders(parent)
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
-
-
-def make_socket_folder() -> Path:
-    """A private folder for this process's Unix sockets; `P2P` puts its sockets there from now on.
-
-    Folders of dead processes are removed. Kept short: a socket path may have 107 characters.
-    """
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
-        owner = folder.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)
-    folder = _make_folder()
-    P2P._UNIX_SOCKET_PREFIX = f"/unix{folder}/"
-    return folder
-
-
-def make_multiprocessing_folder() -> None:
-    """Give Python's own sockets between processes a folder that bears our process's number.
-
-    The one that Python makes by itself cannot be told from others' once its owner was killed.
-    """
-    folder = _make_folder()
-    multiprocessing.current_process()._config["tempdir"] = str(folder)  # type: ignore[attr-defined]
-    multiprocessing.util.Finalize(
-        None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=-100
-    )
-
-
-def _make_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))

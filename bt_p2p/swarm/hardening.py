@@ -22,9 +22,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import hivemind
+import hivemind.averaging.averager as hivemind_averager
 import hivemind.averaging.key_manager as key_manager
 import hivemind.averaging.partition as partition
+import hivemind.dht.dht as hivemind_dht
 import hivemind.dht.node as dht_node
+import hivemind.utils.asyncio as hivemind_asyncio
 import torch
 import torch.multiprocessing
 from hivemind.p2p import P2P
@@ -39,7 +42,8 @@ from hivemind.proto import p2pd_pb2
 from hivemind.utils.serializer import MSGPackSerializer
 
 from bt_p2p.protocol.limits import MAX_FRAME_BODY_SIZE_BYTES
-from bt_p2p.swarm.children import make_multiprocessing_folder
+from bt_p2p.swarm.live_tasks import keep_tasks_alive
+from bt_p2p.swarm.temp_folder import keep_shared_memory_sockets_here
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +81,7 @@ def harden() -> None:
     _check_averaging_inputs()
     _check_averaging_results()
     _pause_between_searches()
+    _keep_tasks()
     _state["is_done"] = True
 
 
@@ -88,7 +93,7 @@ def _share_memory_by_descriptor() -> None:
     """
     if sys.platform == "linux":
         torch.multiprocessing.set_sharing_strategy("file_descriptor")  # type: ignore[no-untyped-call]
-        make_multiprocessing_folder()  # children share it; this process removes it at exit
+        keep_shared_memory_sockets_here()  # before the first fork: children share the folder
 
 
 def _limit_msgpack_nesting() -> None:
@@ -246,6 +251,19 @@ def _check_averaging_results() -> None:
         original(self, peer_index, part_index, part)
 
     partition.TensorPartContainer.register_processed_part = register
+
+
+def _keep_tasks() -> None:
+    """Without it a call to a child process is lost now and then, and its caller waits in vain."""
+    original = hivemind_asyncio.switch_to_uvloop
+
+    def switch_to_uvloop() -> asyncio.AbstractEventLoop:
+        loop: asyncio.AbstractEventLoop = original()
+        keep_tasks_alive(loop)
+        return loop
+
+    for module in (hivemind_dht, hivemind_averager):
+        module.switch_to_uvloop = switch_to_uvloop
 
 
 def _pause_between_searches() -> None:

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from bt_p2p.swarm.live_tasks import keep_tasks_alive
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -20,6 +22,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         """Start the thread."""
         self._loop = asyncio.new_event_loop()
+        keep_tasks_alive(self._loop)
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import hivemind
+import psutil
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
@@ -23,14 +24,12 @@ from bt_p2p.protocol.address import PeerAddress, routable_first
 from bt_p2p.protocol.limits import DHT_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.bridge import call_in_dht
-from bt_p2p.swarm.children import (
-    live_with_parent,
-    make_socket_folder,
-)
+from bt_p2p.swarm.children import live_with_parent
 from bt_p2p.swarm.hardening import harden
 from bt_p2p.swarm.logs import route_hivemind_logs
 from bt_p2p.swarm.loop_thread import LoopThread
 from bt_p2p.swarm.reach import probe
+from bt_p2p.swarm.temp_folder import make_temp_folder
 from bt_p2p.swarm.validators import RecordValidator, run_validator
 
 logger = logging.getLogger(__name__)
@@ -83,6 +82,7 @@ class SwarmPeer:
         self.peer_id: str = p2p.peer_id.to_base58()
         self.unreachable: tuple[str, ...] = ()
         self._socket_folder = socket_folder
+        self._daemons = psutil.Process(dht.pid).children()
 
     def addresses(self) -> list[str]:
         """Full multiaddrs under which others may dial this peer, public ones first."""
@@ -101,12 +101,6 @@ class SwarmPeer:
             what="adding a run",
         )
 
-    def num_neighbours(self) -> int:
-        """Peers this one is connected to right now."""
-        return call_in_dht(
-            self.dht, _in_dht_num_neighbours, timeout_s=DHT_TIMEOUT_S, what="counting neighbours"
-        )
-
     def stop(self) -> None:
         """End the loop, the DHT child and the daemon, and remove their sockets; idempotent."""
         try:
@@ -114,12 +108,17 @@ class SwarmPeer:
         except TimeoutError:
             logger.warning("the RPC loop did not end in time")
         if self.dht.is_alive():
-            with contextlib.suppress(OSError, ValueError):  # its pipe is closed already
-                self.dht.shutdown()
-            self.dht.join(STOP_TIMEOUT_S / 4)
+            if all(daemon.is_running() for daemon in self._daemons):
+                with contextlib.suppress(OSError, ValueError):  # its pipe is closed already
+                    self.dht.shutdown()
+                self.dht.join(STOP_TIMEOUT_S / 4)
             if self.dht.is_alive():
                 self.dht.kill()
                 self.dht.join(STOP_TIMEOUT_S / 4)
+        _, alive = psutil.wait_procs(self._daemons, timeout=STOP_TIMEOUT_S / 8)
+        for daemon in alive:  # it would keep our port
+            daemon.kill()
+        psutil.wait_procs(alive, timeout=STOP_TIMEOUT_S / 8)
         shutil.rmtree(self._socket_folder, ignore_errors=True)
 
 
@@ -133,7 +132,8 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
     harden()
     route_hivemind_logs()
     alive, dead = _dial(options.initial_peers)
-    socket_folder = make_socket_folder()
+    socket_folder = make_temp_folder()
+    P2P._UNIX_SOCKET_PREFIX = f"/unix{socket_folder}/"
     try:
         dht = _start_dht(options, alive)
     except BaseException:
@@ -180,19 +180,25 @@ def _start_dht(options: PeerOptions, initial_peers: Sequence[PeerAddress]) -> hi
         host_maddrs=list(options.listen),
         no_listen=not options.listen,
         client_mode=options.is_client,
+        strict=False,  # one peer with a wrong clock must not keep us out; see clock_leads_s
         check_if_identity_free=False,
         startup_timeout=START_TIMEOUT_S,
         **kwargs,
     )
     try:
         dht.run_in_background(await_ready=True, timeout=START_TIMEOUT_S + 5)
-    except (P2PDaemonError, TimeoutError) as exc:
+    except (P2PDaemonError, TimeoutError, RuntimeError) as exc:
         # it ends by itself after an error; killed too early, it keeps a lock of all hivemind processes
         dht.join(STOP_TIMEOUT_S / 4)
         dht.kill()
         dht.join(1)
+        where = ", ".join(address.text for address in initial_peers)
+        if isinstance(exc, RuntimeError):  # hivemind's, when nobody answers a ping
+            raise BootstrapError(
+                f"cannot join: {where} accepts connections, but its DHT process does not answer; "
+                f"try again in a minute"
+            ) from exc
         if "bootstrap" in str(exc) and initial_peers:
-            where = ", ".join(address.text for address in initial_peers)
             raise BootstrapError(
                 f"cannot join: {where} accepts connections, but not as that peer (another peer id "
                 f"or another program answers there); ask for its current address"
@@ -223,7 +229,3 @@ async def _in_dht_add_validator(
     _dht: hivemind.DHT, node: DHTNode, validator: RecordValidator
 ) -> None:
     node.protocol.record_validator.extend([validator])
-
-
-async def _in_dht_num_neighbours(_dht: hivemind.DHT, node: DHTNode) -> int:
-    return len(await node.p2p.list_peers())

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
+
+import typer
 
 from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.address import check_announced, parse_peer_addresses
 from bt_p2p.protocol.assignment import parse_span
 from bt_p2p.protocol.identity import PeerIdentity
 from node.log_setup import set_up_logging
+from node.rebuild import Supervisor
 from node.state_dir import StateDir
 from node.stop import StopRequest
 from node.tui.progress import JoinReporter
 from node.tui.terminal import can_redraw, make_console
+
+logger = logging.getLogger(__name__)
 
 
 def join_swarm(
@@ -51,35 +57,45 @@ def join_swarm(
     set_up_logging(is_debugging=debug, log_path=state.log_path)
     stop = StopRequest()
     stop.listen()
-    console = make_console(stderr=True)
-    with JoinReporter(console, live=can_redraw(console) and not plain) as reporter:
-        reporter.line("starting (loading torch and hivemind takes a few seconds)")
-        import torch
+    supervisor = Supervisor(stop, _say)
 
-        from node.join import JoinOptions, run_node
+    def run_it() -> None:
+        console = make_console(stderr=True)
+        with JoinReporter(console, live=can_redraw(console) and not plain) as reporter:
+            reporter.line("starting (loading torch and hivemind takes a few seconds)")
+            import torch
 
-        if threads is not None:
-            torch.set_num_threads(threads)
-        run_node(
-            JoinOptions(
-                initial_peers=tuple(addresses),
-                state_dir=state,
-                identity_path=identity,
-                manifest_path=manifest,
-                run=run,
-                block=block,
-                span=blocks,
-                data=data,
-                host=host,
-                port=port,
-                announce=tuple(announce),
-                device=device,
-                max_rounds=max_rounds,
-            ),
-            reporter,
-            stop,
-        )
-    return stop.exit_code
+            from node.join import JoinOptions, run_node
+
+            if threads is not None:
+                torch.set_num_threads(threads)
+            run_node(
+                JoinOptions(
+                    initial_peers=tuple(addresses),
+                    state_dir=state,
+                    identity_path=identity,
+                    manifest_path=manifest,
+                    run=run,
+                    block=block,
+                    span=blocks,
+                    data=data,
+                    host=host,
+                    port=port,
+                    announce=tuple(announce),
+                    device=device,
+                    max_rounds=max_rounds,
+                ),
+                reporter,
+                stop,
+                supervisor,
+            )
+
+    return supervisor.run(run_it)
+
+
+def _say(text: str) -> None:
+    logger.warning("%s", text)
+    typer.echo(f"bt-node: {text}", err=True)
 
 
 def _check_early(

@@ -9,6 +9,7 @@ import typer
 
 from bt_p2p.chain.modes import GenerateMode, Precision
 from node.log_setup import set_up_logging
+from node.rebuild import Supervisor
 from node.serve.guard import check_exposure
 from node.serve.server import HttpServer, listen, url_of
 from node.snapshot import read_snapshot
@@ -42,23 +43,39 @@ def serve_swarm(request: ServeRequest) -> int:
     """
     set_up_logging(is_debugging=request.debug)
     check_exposure(request.host, request.api_key)
-    listen(request.host, request.port).close()  # tells early; bound again once all is forked
     stop = StopRequest()
     stop.listen()
-    typer.echo("starting (loading torch and hivemind takes a few seconds)", err=True)
+    supervisor = Supervisor(stop, _say)
+    # a rebuilt server is where its clients know it to be
+    port = request.port or int(supervisor.kept.get("port", "0"))
+    listen(request.host, port).close()  # tells early; bound again once all is forked
+    return supervisor.run(lambda: _serve(request, port, stop, supervisor))
+
+
+def _serve(request: ServeRequest, port: int, stop: StopRequest, supervisor: Supervisor) -> None:
+    _say("starting (loading torch and hivemind takes a few seconds)")
 
     from bt_p2p.clock import SystemClock
+    from bt_p2p.protocol.limits import HEALTH_TIMEOUT_S
     from bt_p2p.swarm.block_rpc import HivemindBlockClient
-    from node.client import entry_points, visit
+    from bt_p2p.swarm.health import peer_problem
+    from node.client import entry_points, visit, wait_for_entry
     from node.draft import DraftBlock
+    from node.health_watch import HealthWatch
+    from node.neighbourhood import Neighbourhood
     from node.serve.app import make_app
     from node.serve.completions import CompletionLimits
     from node.serve.served_run import ServedRun
 
     state = StateDir(request.state_path)
     here = read_snapshot(state.path)
-    addresses = entry_points(request.initial_peers, state)
-    with visit(addresses, run=request.run, run_here=here.run_id if here else None) as found:
+    run = supervisor.kept.get("run", request.run)
+    known = supervisor.kept.get("peers", "").split()
+    addresses = entry_points(request.initial_peers, state, met_before=known)
+    if supervisor.last is not None and not wait_for_entry(addresses, stop, _say):
+        return
+    with visit(addresses, run=run, run_here=here.run_id if here else None) as found:
+        supervisor.kept["run"] = found.manifest.run_id
         client = HivemindBlockClient(found.peer.p2p)
         app = make_app(
             ServedRun(
@@ -77,11 +94,31 @@ def serve_swarm(request: ServeRequest) -> int:
         )
         server = HttpServer(app, is_debugging=request.debug)
         stop.on_request(server.end)
-        with listen(request.host, request.port) as listener:
+        health = HealthWatch(
+            [lambda: peer_problem(found.peer, timeout_s=HEALTH_TIMEOUT_S)], stop.ask_to_rebuild
+        )
+        neighbourhood = Neighbourhood(
+            found.peer, lambda: [*addresses, *found.met.values()], _warn, SystemClock()
+        )
+        with listen(request.host, port) as listener:
+            supervisor.kept["port"] = str(listener.getsockname()[1])
             if stop.is_requested:  # before the line above
                 server.end()
             else:
-                typer.echo(f"run {found.manifest.run_id} on {url_of(listener)}", err=True)
+                _say(f"run {found.manifest.run_id} on {url_of(listener)}")
+            health.start()
+            neighbourhood.start()
             # on the loop of the peer-to-peer connection: cancelling a request needs no other thread
             found.peer.loop.start(server.serve(listener)).result()
-    return stop.exit_code
+            health.stop()
+            neighbourhood.stop()
+            peers = dict.fromkeys((*addresses, *found.met.values()))
+            supervisor.kept["peers"] = " ".join(address.text for address in peers)
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _warn(_kind: str, _text: str) -> None:
+    """A server has no page of its own for warnings; they are in its log."""

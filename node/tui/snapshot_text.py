@@ -188,6 +188,7 @@ def _node_document(snapshot: NodeSnapshot, now_s: float) -> dict[str, object]:
         "sync_size_bytes": snapshot.sync_size_bytes,
         "bytes_sent": snapshot.bytes_sent,
         "requests_served": snapshot.requests_served,
+        "rebuilds": snapshot.rebuilds,
         "addresses": list(snapshot.addresses),
         "warnings": list(snapshot.warnings),
         "device": snapshot.device,

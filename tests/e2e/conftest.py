@@ -51,9 +51,13 @@ class Programs:
 
     def start(self, module: str, *arguments: str, log: str) -> subprocess.Popen[bytes]:
         """Start a program in the background, with its output in a file."""
+        return self.start_script("-m", module, *arguments, log=log)
+
+    def start_script(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
+        """Start Python in the background, with its output in a file."""
         with (self.folder / log).open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
