@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
+from bt_p2p.corpus.corpus import describe_text
 from bt_p2p.protocol.manifest import RunManifest
 from tests.e2e.conftest import Programs, write_tiny_manifest
 
 pytestmark = pytest.mark.e2e
 
+SHORT = b"only a few words"
 PEER = "12D3KooWCtcgQySagj3N4MLdcC1hYb8M7DjjkfTC6qwJmeYH91Gp"
 
 
@@ -20,6 +25,7 @@ PEER = "12D3KooWCtcgQySagj3N4MLdcC1hYb8M7DjjkfTC6qwJmeYH91Gp"
 def manifest(programs: Programs) -> RunManifest:
     """A valid manifest in manifest.json, and text files around it."""
     (programs.folder / "empty.txt").write_bytes(b"")
+    (programs.folder / "short.txt").write_bytes(SHORT)
     (programs.folder / "bad.json").write_text('{"model": {"d_model": "wide"}}')
     damaged = programs.folder / "damaged.key"
     damaged.write_bytes(b"not a key")
@@ -83,6 +89,46 @@ def test_empty_data_file_is_a_usage_error(programs: Programs, manifest: RunManif
     code, line = refuse(programs, "--manifest", "text.json", "--data", "empty.txt")
 
     assert (2, True) == (code, "empty" in line)
+
+
+def test_text_that_is_too_short_is_a_usage_error(programs: Programs, manifest: RunManifest) -> None:
+    """What there is and what is needed are named; nobody else is asked for anything."""
+    spec = describe_text("text", "a short text", SHORT)
+    write_tiny_manifest(programs.folder / "short.json", corpus=spec.model_dump())
+
+    code, line = refuse(programs, "--manifest", "short.json", "--data", "short.txt")
+
+    assert (2, True) == (code, "16 bytes" in line and "need at least" in line)
+
+
+def test_a_state_folder_that_cannot_be_written_is_a_usage_error(
+    programs: Programs, manifest: RunManifest
+) -> None:
+    """A file stands in its place; the folder and the way out are named."""
+    code, line = refuse(programs, "--manifest", "manifest.json", "--state-dir", "empty.txt/state")
+
+    assert 2 == code
+    assert "state folder empty.txt/state cannot be written" in line
+    assert "--state-dir" in line
+
+
+def test_a_reader_that_ends_early_is_no_error(programs: Programs) -> None:
+    """As `| head -1` does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "node", "join", "--help"],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env=programs.environment,
+            check=False,
+        )
+
+    assert "" == done.stderr
+    assert done.returncode in {0, 1}  # typer's help ends with 1 then
 
 
 def test_unknown_block_is_a_usage_error(programs: Programs, manifest: RunManifest) -> None:

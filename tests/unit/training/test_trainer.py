@@ -354,6 +354,7 @@ except OutOfMemoryError as exc:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)  # about 5 s on an idle machine, most of it imports
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit data this way")
 def test_a_real_limit_on_memory_is_lived_with():
     """A batch that takes about 900 MiB: with half of that in parts, with nothing an error."""
