@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    from bootstrap.cli import run  # noqa: PLC0415 - keeps this module importable without typer
+    try:
+        from bootstrap.cli import run  # noqa: PLC0415 - keeps this module importable without typer
 
-    sys.exit(run())
+        code = run()
+    except KeyboardInterrupt:  # while modules are loaded
+        code = 128 + signal.SIGINT
+    sys.exit(code)
 
 
 if __name__ == "__main__":

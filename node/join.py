@@ -119,7 +119,9 @@ def run_node(
             supervisor=supervisor,
             initial_peers=options.initial_peers,
         )
-        Volunteer(joined, reporter, stop).run()
+        stop.is_starting = False  # from here on there is a lease to withdraw
+        if not stop.is_requested:
+            Volunteer(joined, reporter, stop).run()
 
 
 def _as_before(options: JoinOptions, supervisor: Supervisor) -> JoinOptions:

@@ -23,11 +23,14 @@ class StopRequest:
         event: set once the node should end.
         signal_number: the signal that asked; 0 if none did.
         rebuild_reason: what is broken, in plain words; empty if nothing is.
+        is_starting: there is nothing to finish yet, so a signal raises SystemExit in the main
+            thread, wherever it is: imports and the first dial take longer than one wants to wait.
     """
 
     def __init__(self) -> None:
         """Not requested yet; `listen` connects it to the signals."""
         self.event = threading.Event()
+        self.is_starting = False
         self.signal_number = 0
         self.rebuild_reason = ""
         self._callbacks: list[Callable[[], None]] = []
@@ -62,6 +65,8 @@ class StopRequest:
             os._exit(128 + number)  # children notice and end by themselves
         self.signal_number = number
         self.event.set()
+        if self.is_starting:
+            raise SystemExit(self.exit_code)
 
     def _wait(self) -> None:
         self.event.wait()

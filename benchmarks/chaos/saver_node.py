@@ -5,16 +5,21 @@ python -m benchmarks.chaos.saver_node join ...
 
 from __future__ import annotations
 
+import signal
 import sys
-
-from node import saver
-from node.cli import run
 
 
 def main() -> None:
     """See the module."""
-    saver.SAVE_PERIOD_S = 0.0
-    sys.exit(run())
+    try:
+        from node import saver  # noqa: PLC0415 - takes seconds, in which signals come
+        from node.cli import run  # noqa: PLC0415
+
+        saver.SAVE_PERIOD_S = 0.0
+        code = run()
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    sys.exit(code)
 
 
 if __name__ == "__main__":

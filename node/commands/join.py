@@ -56,6 +56,7 @@ def join_swarm(
     state.create()
     set_up_logging(is_debugging=debug, log_path=state.log_path)
     stop = StopRequest()
+    stop.is_starting = True
     stop.listen()
     supervisor = Supervisor(stop, _say)
 
