@@ -138,11 +138,12 @@ def run_exits(num_runs: int, *, out: Path, jobs: Path, set_up: SetUp) -> int:
         console.print(f"{index + 1:3d} {number.name} {TITLES[moment]}: {seconds}, {words}")
         return result
 
+    pool = ThreadPoolExecutor(_NUM_LANES)
     try:
         place = start_place(swarm)
-        with ThreadPoolExecutor(_NUM_LANES) as pool:
-            results = list(pool.map(end_one, range(num_runs)))
+        results = list(pool.map(end_one, range(num_runs)))
     finally:
+        pool.shutdown(cancel_futures=True)
         swarm.stop(timeout_s=20)
         swarm.kill_leftovers()
     report = ExitReport(set_up=set_up, results=tuple(results))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ def test_a_signal_is_a_request_with_its_exit_code(stop, number, code):
     """Nothing is interrupted; who waits is woken."""
     told = threading.Event()
     stop.on_request(told.set)
-    os.kill(os.getpid(), number)
+    signal.raise_signal(number)
     assert (True, code) == (stop.is_requested, stop.exit_code)
     assert told.wait(10)
 
@@ -41,6 +40,5 @@ def test_while_a_node_starts_a_signal_ends_it_at_once(stop):
     """Imports and dials are not waited for."""
     stop.is_starting = True
     with pytest.raises(SystemExit) as ended:
-        os.kill(os.getpid(), signal.SIGTERM)
-        pytest.fail("the signal did not come")
+        signal.raise_signal(signal.SIGTERM)
     assert (143, True) == (ended.value.code, stop.is_requested)
