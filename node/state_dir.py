@@ -6,7 +6,8 @@ node.json               what the running node knows of itself
 node.log                its log
 peers.json              addresses of peers met, for joining again
 cache/                  texts that are slow to get
-runs/<run id>/          manifest.json, block-<b>.safetensors and the one before it
+runs/<run id>/          manifest.json, block-<b>.safetensors and the one before it;
+                        block-<b>.<hash>.part of a download that is not finished
 
 Texts that are slow to get are kept in the user's cache folder, for all nodes of the machine.
 """

@@ -86,9 +86,7 @@ def newcomer(processes) -> Iterator[Newcomer]:
     for holder in holders:
         holder.ask("serve", manifest=MANIFEST.model_dump(), block=1, round_index=5)
     peer = start_peer(
-        PeerOptions(
-            initial_peers=tuple(parse_peer_addresses(holders[0].addresses)), is_client=True
-        )
+        PeerOptions(initial_peers=tuple(parse_peer_addresses(holders[0].addresses)), is_client=True)
     )
     yield Newcomer(peer, holders)
     peer.stop()
@@ -122,7 +120,7 @@ def test_a_download_that_was_broken_off_goes_on_with_the_rest(
     def end() -> None:
         raise broken
 
-    first, second = newcomer.holders
+    first = newcomer.holders[0]
     client = Watched(newcomer.client, end, peer_id=first.peer_id, before_chunk=5)
     with pytest.raises(RuntimeError, match="killed here"):
         newcomer.fetch(client, partial=PartialFiles(tmp_path, 1))
