@@ -107,10 +107,11 @@ class Volunteer:
             server = HivemindBlockServer(self._peer.p2p, self._make_span(service, stack))
             self._peer.loop.run(server.start(), timeout_s=DHT_TIMEOUT_S)
             self._reporter.watch(lambda: self._record.snapshot)
-            replica.catch_up()
             stack.callback(self._leave)
+            self._keeper.start()  # a download may outlast a lease
+            replica.catch_up()
             self._state = "training"
-            self._keeper.start()
+            self._keeper.poke()
             replica.train(
                 averager,
                 server,
