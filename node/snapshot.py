@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 SNAPSHOT_NAME = "node.json"
 
@@ -15,7 +16,7 @@ class NodeSnapshot(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    pid: int
+    pid: Annotated[int, Field(ge=1, lt=2**31)]
     peer_id: str
     run_id: str
     block: int | None = None

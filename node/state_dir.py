@@ -90,7 +90,7 @@ class StateDir:
         paths = (self.path / "runs" / run_id).glob("block-*.safetensors")
         newest_first = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
         indices = [path.stem.removeprefix("block-") for path in newest_first]
-        return [int(index) for index in indices if index.isdigit()]
+        return [int(index) for index in indices if index.isdecimal()]
 
     def remember_manifest(self, manifest: RunManifest) -> None:
         """Keep a manifest, so that the run can be resumed without anybody's help."""
@@ -120,7 +120,7 @@ class StateDir:
         try:
             texts = json.loads((self.path / "peers.json").read_bytes())
             return [parse_peer_address(str(text)) for text in texts]
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return []
 
     def _keep(self, path: Path, data: bytes) -> None:

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 SEED = 20260624
-TIERS = ("unit", "contract", "numerics", "swarm", "e2e")
+TIERS = ("unit", "fuzz", "contract", "numerics", "swarm", "e2e")
 """Folders of tests, cheapest first."""
 PYTHON_HELPERS = ("torch_shm_manager", "multiprocessing.resource_tracker")
 """Children that torch and Python keep for the life of the process, and end themselves."""

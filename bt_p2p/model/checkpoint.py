@@ -136,7 +136,18 @@ def _read(path: Path) -> Checkpoint:
     facts_text = metadata.get(_FACTS_KEY, "")
     if metadata.get(_HASH_KEY) != _file_hash(tensors, facts_text):
         raise _DamagedError("its hash does not match its content")
-    return Checkpoint(tensors=tensors, facts=json.loads(facts_text), path=path)
+    return Checkpoint(tensors=tensors, facts=_parse_facts(facts_text), path=path)
+
+
+def _parse_facts(text: str) -> dict[str, str]:
+    """Anybody can write a file with a right hash, so its facts may be anything."""
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise _DamagedError("its facts are not JSON") from exc
+    if not isinstance(facts, dict) or not all(isinstance(each, str) for each in facts.values()):
+        raise _DamagedError("its facts are not texts by name")
+    return facts
 
 
 def _sync_file(path: Path) -> None:

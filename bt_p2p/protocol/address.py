@@ -19,6 +19,8 @@ _SEPARATORS = re.compile(r"[\s,;]+")
 _ANY_PEER_ID = "12D3KooWCtcgQySagj3N4MLdcC1hYb8M7DjjkfTC6qwJmeYH91Gp"
 """A valid one of nobody, where an address is checked before its peer id is known."""
 _PORT = re.compile(r"[0-9]{1,5}")
+_MAX_PEER_ID_CHARS = 64
+"""Decoding base58 takes time by the square of its length."""
 _PASTE_MARKS = "[](){}<>\"'`"
 
 
@@ -118,6 +120,8 @@ def check_announced(text: str) -> None:
 
 def is_peer_id(text: str) -> bool:
     """Whether the text is the base58 of an Ed25519 or sha256 multihash of the right length."""
+    if len(text) > _MAX_PEER_ID_CHARS:
+        return False
     try:
         data = base58.b58decode(text)
     except ValueError:

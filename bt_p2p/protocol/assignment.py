@@ -6,9 +6,13 @@ each on the block with the fewest holders. So simultaneous starters spread witho
 
 from __future__ import annotations
 
+import re
+
 from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.limits import MAX_SPAN_BLOCKS
 from bt_p2p.protocol.overview import SwarmOverview
+
+_SPAN = re.compile(r"([0-9]{1,6}):([0-9]{1,6})")
 
 
 def choose_block(overview: SwarmOverview, peer_id: str, *, span: range | None = None) -> int:
@@ -39,10 +43,10 @@ def parse_span(text: str) -> range:
     Raises:
         ConfigError: it is not two numbers with a colon between, or not 1 to `MAX_SPAN_BLOCKS` blocks.
     """
-    first, colon, end = text.partition(":")
-    if not (colon and first.isdecimal() and end.isdecimal()):
-        raise ConfigError(f"span {text!r} is not FIRST:END; write 0:2 for blocks 0 and 1")
-    span = range(int(first), int(end))
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"span {text[:80]!r} is not FIRST:END; write 0:2 for blocks 0 and 1")
+    span = range(int(found[1]), int(found[2]))
     if not 1 <= len(span) <= MAX_SPAN_BLOCKS:
         raise ConfigError(f"span {text} has {len(span)} blocks, allowed are 1 to {MAX_SPAN_BLOCKS}")
     return span

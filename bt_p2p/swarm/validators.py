@@ -45,20 +45,33 @@ class RecordValidator(RecordValidatorBase):
         self._lease_keys.update(key_hash(key) for key in keys)
 
     def validate(self, record: DHTRecord) -> bool:
-        """Whether a record may be stored here or believed."""
-        now_s = get_dht_time()
-        if not math.isfinite(record.expiration_time):
+        """As `accepts`, for hivemind."""
+        return self.accepts(
+            key=record.key,
+            subkey=record.subkey,
+            value=record.value,
+            expires_at_s=record.expiration_time,
+        )
+
+    def accepts(self, *, key: bytes, subkey: bytes, value: bytes, expires_at_s: float) -> bool:
+        """Whether a record may be stored here or believed; raises on nothing.
+
+        Args:
+            key: hash of the key.
+            subkey: msgpack.
+            value: msgpack.
+            expires_at_s: DHT time.
+        """
+        if not math.isfinite(expires_at_s) or expires_at_s > get_dht_time() + MAX_RECORD_TTL_S:
             return False
-        if record.expiration_time > now_s + MAX_RECORD_TTL_S:
-            return False
-        if record.subkey in DHTProtocol.RESERVED_SUBKEYS:  # a plain value would hide a dictionary
-            return False
-        if len(record.subkey) > _MAX_SUBKEY_SIZE_BYTES or len(record.value) > MAX_RECORD_SIZE_BYTES:
+        if subkey in DHTProtocol.RESERVED_SUBKEYS:  # a plain value would hide a dictionary
             return False
         try:
-            subkey = wire.unpack(record.subkey, max_size_bytes=_MAX_SUBKEY_SIZE_BYTES)
-            value = wire.unpack(record.value, max_size_bytes=MAX_RECORD_SIZE_BYTES)
-            return self._is_acceptable(record.key, subkey, value)
+            return self._is_acceptable(
+                key,
+                wire.unpack(subkey, max_size_bytes=_MAX_SUBKEY_SIZE_BYTES),
+                wire.unpack(value, max_size_bytes=MAX_RECORD_SIZE_BYTES),
+            )
         except ProtocolError:
             return False
 

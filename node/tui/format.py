@@ -125,14 +125,14 @@ def sparkline(values: Sequence[float], width: int, *, ascii_only: bool = False) 
     marks = _ASCII_SPARKS if ascii_only else _SPARKS
     shown = values[-width:] if width > 0 else ()
     finite = [value for value in shown if math.isfinite(value)]
-    low = min(finite, default=0.0)
-    span = max(finite, default=0.0) - low
+    low = min(finite, default=0.0) / 2  # halves, so that no difference is infinite
+    span = max(finite, default=0.0) / 2 - low
     bars: list[str] = []
     for value in shown:
         if not math.isfinite(value):
             bars.append(_NOT_A_NUMBER_MARK)
             continue
-        height = (value - low) / span if span > 0 else 0.0
+        height = (value / 2 - low) / span if span > 0 else 0.0
         bars.append(marks[min(len(marks) - 1, int(height * len(marks)))])
     return "".join(bars)
 

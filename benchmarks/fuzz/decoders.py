@@ -1,0 +1,483 @@
+"""What is fed: every reader of bytes that a stranger chooses, beside hivemind's own."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+from benchmarks.fuzz.forms import BYTES, FRAME, JSON, MSGPACK, PATH, SAFETENSORS, Form
+from bt_p2p.chain.block_rpc import ForwardReply, ForwardRequest, HandedOn, HandTo, Readiness
+from bt_p2p.chain.precision import PRECISIONS
+from bt_p2p.errors import CheckpointError, ConfigError, ProtocolError, WireFormatError
+from bt_p2p.model.checkpoint import load_checkpoint, save_checkpoint
+from bt_p2p.model.wire import decode_tensors, encode_tensors, tensors_digest
+from bt_p2p.protocol import wire
+from bt_p2p.protocol.address import (
+    check_announced,
+    is_peer_id,
+    parse_peer_address,
+    parse_peer_addresses,
+    routable_first,
+)
+from bt_p2p.protocol.assignment import parse_span
+from bt_p2p.protocol.identity import PeerIdentity
+from bt_p2p.protocol.lease import Lease, read_leases, sign_lease, verify_lease
+from bt_p2p.protocol.limits import (
+    MAX_FRAME_HEADER_SIZE_BYTES,
+    MAX_MANIFEST_SIZE_BYTES,
+    MAX_RECORD_SIZE_BYTES,
+)
+from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.swarm.block_messages import (
+    decode_handed_on,
+    decode_readiness,
+    decode_reply,
+    decode_request,
+    encode_handed_on,
+    encode_readiness,
+    encode_reply,
+    encode_request,
+)
+from bt_p2p.swarm.bundles import bundle, unbundle
+from bt_p2p.swarm.streams import Frame, read_frame
+from bt_p2p.testing.clock import START_S
+from bt_p2p.testing.tiny import tiny_identity, tiny_lease, tiny_manifest
+from node.manifests import read_manifest
+from node.serve.api_error import ApiError
+from node.serve.schema import parse_request
+from node.snapshot import SNAPSHOT_NAME, NodeSnapshot, read_snapshot
+from node.state_dir import StateDir
+from node.tui.snapshot_text import status_document, status_text
+
+_ADDRESS = f"/ip4/203.0.113.7/tcp/31337/p2p/{tiny_identity(1).peer_id}"
+_LEASE_DOMAIN = b"bt-p2p lease\0"
+_FRAME_TIMEOUT_S = 5.0
+
+
+def _is_accepted(result: object) -> bool:
+    """Readers that never raise say with False or None that they refuse."""
+    return result is not None and result is not False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decoder:
+    """One reader of hostile bytes."""
+
+    name: str
+    sender: str
+    """Who chooses the bytes."""
+    decode: Callable[[bytes], object]
+    messages: tuple[bytes, ...]
+    """Valid ones."""
+    refuses_with: tuple[type[Exception], ...] = ()
+    """What it may raise; nothing else, whatever the bytes are."""
+    form: Form | None = BYTES
+    max_size_bytes: int = 8192
+    """Of an input; above its own cap, so that the cap is met, too."""
+
+    def accepts(self, data: bytes) -> bool:
+        """Feed it; whether it took the bytes. Raises what it must not raise."""
+        try:
+            return _is_accepted(self.decode(data))
+        except self.refuses_with:
+            return False
+
+
+def pure_decoders(folder: Path, loop: asyncio.AbstractEventLoop) -> list[Decoder]:
+    """All decoders that do not need hivemind.
+
+    Args:
+        folder: where those that read files have them; empty, and theirs alone.
+        loop: on which those that read streams run; it is not running, and stays open.
+    """
+    return [
+        *_records(),
+        *_addresses(),
+        *_messages(loop),
+        *_tensors(folder),
+        *_files(folder),
+        _http(),
+    ]
+
+
+def _records() -> Iterable[Decoder]:
+    manifest, identity = tiny_manifest(), tiny_identity(1)
+    leases = [_full_lease(manifest, identity), tiny_lease(manifest, identity, None)]
+    signed = [sign_lease(lease, identity) for lease in leases]
+    yield Decoder(
+        name="wire",
+        sender="anybody, as the part of another message",
+        decode=lambda data: (wire.unpack(data, max_size_bytes=MAX_RECORD_SIZE_BYTES), data),
+        messages=(
+            wire.pack({"a": [1, -2.5, None, True, b"\xff", "ä"], "b": {"c": []}}),
+            *(record.value for record in signed),
+        ),
+        refuses_with=(WireFormatError,),
+        form=MSGPACK,
+    )
+    yield Decoder(
+        name="lease",
+        sender="any peer, through the DHT",
+        decode=lambda data: verify_lease(identity.peer_id_bytes, data),
+        messages=tuple(record.value for record in signed),
+        refuses_with=(ProtocolError,),
+        form=MSGPACK,
+    )
+    yield Decoder(
+        name="lease, signed",
+        sender="any peer, through the DHT",
+        decode=lambda data: verify_lease(identity.peer_id_bytes, _sign(data, identity)),
+        messages=tuple(wire.pack(lease.model_dump()) for lease in leases),
+        refuses_with=(ProtocolError,),
+        form=MSGPACK,
+    )
+    yield Decoder(
+        name="lease view",
+        sender="any peer, through the DHT",
+        decode=lambda data: (
+            read_leases(
+                [(leases[0].key, {identity.peer_id_bytes: data, data[:64]: data, b"": None})],
+                now_s=START_S,
+            ).leases
+        ),
+        messages=(signed[0].value,),
+        form=MSGPACK,
+    )
+    manifests = [manifest, tiny_manifest(objective="diffusion"), RunManifest()]
+    yield Decoder(
+        name="manifest",
+        sender="any peer, through the DHT",
+        decode=lambda data: RunManifest.from_untrusted_bytes(data, run_id=manifest.run_id),
+        messages=(manifest.canonical_bytes(),),
+        refuses_with=(WireFormatError,),
+        form=JSON,
+        max_size_bytes=2 * MAX_MANIFEST_SIZE_BYTES,
+    )
+    yield Decoder(
+        name="manifest of any run",
+        sender="any peer, through the DHT",
+        decode=_prove_manifest,
+        messages=tuple(each.canonical_bytes() for each in manifests),
+        refuses_with=(ProtocolError, ConfigError),
+        form=JSON,
+        max_size_bytes=2 * MAX_MANIFEST_SIZE_BYTES,
+    )
+
+
+def _full_lease(manifest: RunManifest, identity: PeerIdentity) -> Lease:
+    fields = tiny_lease(manifest, identity, 1, round_index=7).model_dump()
+    fields |= {"loss": 1.5, "bytes_per_s": 1e4, "partners": 2, "addresses": [_ADDRESS]}
+    return Lease.model_validate(fields | {"copies": [{"block": 2, "round_index": 6}]})
+
+
+def _sign(payload: bytes, identity: PeerIdentity) -> bytes:
+    """A lease of a hostile peer: its signature is right."""
+    return wire.pack([payload, identity.sign(_LEASE_DOMAIN + payload)])
+
+
+def _prove_manifest(data: bytes) -> RunManifest:
+    """Make it canonical first, as a hostile founder of a run would."""
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError) as exc:
+        raise WireFormatError("not JSON") from exc
+    built = RunManifest.build(values)
+    return RunManifest.from_untrusted_bytes(built.canonical_bytes(), run_id=built.run_id)
+
+
+def _addresses() -> Iterable[Decoder]:
+    texts = (
+        _ADDRESS,
+        f"/ip6/::1/udp/1/quic-v1/p2p/{tiny_identity(2).peer_id}",
+        f"/dns4/peer.example.org/tcp/443/p2p/{tiny_identity(3).peer_id}",
+    )
+    messages = tuple(text.encode() for text in texts)
+    yield Decoder(
+        name="address",
+        sender="whoever gives a user an address",
+        decode=lambda data: parse_peer_address(_text(data)),
+        messages=messages,
+        refuses_with=(ConfigError,),
+        form=PATH,
+    )
+    yield Decoder(
+        name="addresses",
+        sender="whoever gives a user addresses",
+        decode=lambda data: parse_peer_addresses([_text(data)]),
+        messages=(*messages, b", ".join(messages)),
+        refuses_with=(ConfigError,),
+        form=PATH,
+    )
+    yield Decoder(
+        name="address to announce",
+        sender="the user",
+        decode=_announce,
+        messages=(b"/ip4/203.0.113.7/tcp/31337",),
+        refuses_with=(ConfigError,),
+        form=PATH,
+    )
+    yield Decoder(
+        name="address in a lease",
+        sender="any peer, through the DHT",
+        decode=lambda data: (routable_first([_text(data), _ADDRESS]), is_peer_id(_text(data))),
+        messages=messages,
+        form=PATH,
+    )
+    yield Decoder(
+        name="span",
+        sender="the user",
+        decode=lambda data: parse_span(_text(data)),
+        messages=(b"0:2", b"3:19"),
+        refuses_with=(ConfigError,),
+    )
+
+
+def _announce(data: bytes) -> bytes:
+    check_announced(_text(data))
+    return data
+
+
+def _text(data: bytes) -> str:
+    """As a command line gives it: what is not UTF-8 becomes lone surrogates."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _messages(loop: asyncio.AbstractEventLoop) -> Iterable[Decoder]:
+    plain = ForwardRequest(
+        run_id="run-a", block=0, mode="read", tokens_NT=torch.tensor([[1, 256, 3]]), start=1
+    )
+    full = ForwardRequest(
+        run_id="run-a",
+        block=2,
+        mode="advance",
+        tokens_NT=torch.tensor([[0, 255, 256, 7], [1, 2, 3, 4]]),
+        start=2,
+        z_NPZ=torch.ones(2, 2, 3),
+        features_NTD=torch.ones(2, 4, 3),
+        cache_id=b"c" * 16,
+        past=3,
+        hands_to=HandTo(peer_id=tiny_identity(1).peer_id, link_id=b"l" * 16),
+    )
+    later = ForwardRequest(
+        run_id="run-a",
+        block=1,
+        mode="advance",
+        tokens_NT=torch.tensor([[1, 2]]),
+        start=1,
+        takes_from=b"l" * 16,
+        is_last=True,
+    )
+    reply = ForwardReply(
+        log_probs_NPV=torch.log_softmax(torch.arange(512.0).view(1, 2, 256) % 7, dim=-1),
+        round_index=5,
+        compute_ms=1.5,
+    )
+    handed = HandedOn(link_id=b"l" * 16, z_NPZ=torch.ones(1, 2, 3))
+    readiness = Readiness(round_index=3, num_waiting=2, compute_ms=1.5)
+    short = replace(full, precision="int8")
+    requests = [encode_request(request) for request in (plain, full, later, short)]
+    replies = [encode_reply(reply, precision) for precision in PRECISIONS]
+    ready = Frame(header={"op": "ready", "run": "run-a", "block": 0})
+
+    def on_frame(name: str, read: Callable[[Frame], object], valid: Iterable[Frame]) -> Decoder:
+        return Decoder(
+            name=name,
+            sender="any peer, on a stream",
+            decode=lambda data: read(_read_one_frame(loop, data)),
+            messages=tuple(map(_frame_bytes, valid)),
+            refuses_with=(WireFormatError, asyncio.IncompleteReadError),
+            form=FRAME,
+        )
+
+    yield on_frame("frame", lambda frame: frame, [*requests, ready, *replies])
+    yield on_frame("request", decode_request, requests)
+    for precision, valid in zip(PRECISIONS, replies, strict=True):
+        asked = replace(plain, precision=precision)
+        yield on_frame(
+            f"reply in {precision}", functools.partial(_read_reply, request=asked), [valid]
+        )
+    yield on_frame("readiness", decode_readiness, [encode_readiness(readiness)])
+    yield on_frame("handed on", decode_handed_on, [encode_handed_on(handed)])
+    yield on_frame(
+        "bundle",
+        lambda frame: [decode_request(part) for part in unbundle(frame)],
+        [bundle(requests), bundle(requests[:1])],
+    )
+
+
+def _read_reply(frame: Frame, *, request: ForwardRequest) -> ForwardReply:
+    return decode_reply(frame, request)
+
+
+def _frame_bytes(frame: Frame) -> bytes:
+    header = wire.pack(frame.header)
+    return struct.pack("<IQ", len(header), len(frame.body)) + header + frame.body
+
+
+def _read_one_frame(loop: asyncio.AbstractEventLoop, data: bytes) -> Frame:
+    """What a stream that ends after these bytes gives."""
+    reader = asyncio.StreamReader(limit=MAX_FRAME_HEADER_SIZE_BYTES, loop=loop)
+    reader.feed_data(data)
+    reader.feed_eof()
+    return loop.run_until_complete(read_frame(reader, timeout_s=_FRAME_TIMEOUT_S))
+
+
+def _tensors(folder: Path) -> Iterable[Decoder]:
+    tensors = {"a.weight": torch.ones(2, 3), "b": torch.arange(3), "c": torch.ones(2).half()}
+    expected = {name: (tuple(each.shape), each.dtype) for name, each in tensors.items()}
+    yield Decoder(
+        name="weights",
+        sender="a replica",
+        decode=lambda data: decode_tensors(data, expected),
+        messages=(encode_tensors(tensors),),
+        refuses_with=(WireFormatError,),
+        form=SAFETENSORS,
+    )
+    path = folder / "checkpoint"
+    save_checkpoint(path, tensors, {"round": "3"})
+    yield Decoder(
+        name="checkpoint",
+        sender="whoever gives a user a file",
+        decode=functools.partial(_load_checkpoint, path),
+        messages=(path.read_bytes(),),
+        refuses_with=(CheckpointError,),
+        form=SAFETENSORS,
+    )
+    yield Decoder(
+        name="checkpoint with its hash",
+        sender="whoever gives a user a file",
+        decode=functools.partial(_load_hashed_checkpoint, path),
+        messages=(b'{"round": "3"}', b"{}"),
+        refuses_with=(CheckpointError,),
+        form=JSON,
+    )
+
+
+def _load_checkpoint(path: Path, data: bytes) -> object:
+    path.write_bytes(data)
+    try:
+        return load_checkpoint(path)
+    finally:
+        _remove_all(path)
+
+
+def _load_hashed_checkpoint(path: Path, facts: bytes) -> object:
+    """A file whose facts are hostile and whose hash is right."""
+    tensors, text = {"a": torch.ones(1)}, facts.decode("utf-8", "replace")
+    metadata = {"bt_facts": text, "bt_sha256": _file_hash(tensors, text)}
+    safetensors.torch.save_file(tensors, path, metadata=metadata)
+    try:
+        return load_checkpoint(path)
+    finally:
+        _remove_all(path)
+
+
+def _file_hash(tensors: dict[str, torch.Tensor], facts_text: str) -> str:
+    return hashlib.sha256(f"{tensors_digest(tensors)}\n{facts_text}".encode()).hexdigest()
+
+
+def _remove_all(path: Path) -> None:
+    """A damaged checkpoint is moved aside; here that would be a million files."""
+    for each in path.parent.glob(f"{path.name}*"):
+        each.unlink()
+
+
+def _files(folder: Path) -> Iterable[Decoder]:
+    manifest, state = tiny_manifest(), StateDir(folder)
+    snapshot = NodeSnapshot(
+        pid=os.getpid(),
+        peer_id=tiny_identity(1).peer_id,
+        run_id=manifest.run_id,
+        block=1,
+        state="training",
+        round_ends_at_s=START_S,
+        loss=1.5,
+        loss_history=[2.0, 1.5],
+        last_average_at_s=START_S,
+        addresses=[_ADDRESS],
+        warnings=["upstream: none"],
+    )
+    yield Decoder(
+        name="manifest file",
+        sender="whoever gives a user a file",
+        decode=functools.partial(
+            _read_file, folder / "manifest.json", lambda: read_manifest(folder / "manifest.json")
+        ),
+        messages=(manifest.canonical_bytes(), b"{}"),
+        refuses_with=(ConfigError,),
+        form=JSON,
+    )
+    yield Decoder(
+        name="node snapshot",
+        sender="another program of the user",
+        decode=functools.partial(_read_file, folder / SNAPSHOT_NAME, lambda: _status(folder)),
+        messages=(snapshot.model_dump_json().encode(),),
+        form=JSON,
+    )
+    yield Decoder(
+        name="peers met",
+        sender="peers, through a file",
+        decode=functools.partial(_read_file, folder / "peers.json", state.remembered_peers),
+        messages=(json.dumps([_ADDRESS]).encode(),),
+        form=JSON,
+    )
+    key = folder / "some.key"
+    tiny_identity(1).save(key)
+    yield Decoder(
+        name="key file",
+        sender="whoever gives a user a file",
+        decode=functools.partial(_read_file, key, lambda: PeerIdentity.load(key)),
+        messages=(key.read_bytes(),),
+        refuses_with=(ConfigError,),
+    )
+    key.unlink()
+
+
+def _read_file(path: Path, read: Callable[[], object], data: bytes) -> object:
+    path.write_bytes(data)
+    return read()
+
+
+def _status(folder: Path) -> object:
+    """What `bt-node status` makes of the file."""
+    snapshot = read_snapshot(folder)
+    if snapshot is None:
+        return None
+    json.dumps(status_document(None, snapshot, START_S))
+    return status_text(None, snapshot, START_S, 80)
+
+
+def _http() -> Decoder:
+    fields = {
+        "model": "run",
+        "prompt": "Once",
+        "max_tokens": 8,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "seed": 1,
+        "stop": ["\n"],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "mode": "sweep",
+        "user": "me",
+        "n": 1,
+        "logit_bias": {},
+    }
+    return Decoder(
+        name="completion request",
+        sender="any client of `bt-node serve`",
+        decode=parse_request,
+        messages=(json.dumps(fields).encode(), b'{"model":"run","prompt":["a"],"logprobs":2}'),
+        refuses_with=(ApiError,),
+        form=JSON,
+    )
