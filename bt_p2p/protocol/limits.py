@@ -33,7 +33,7 @@ MAX_ASKER_CACHES_SIZE_BYTES = 128 * 1024**2
 MAX_BATCH_TOKENS = 512
 """New tokens that a holder computes in one pass; more are hardly faster for each, and others wait."""
 MAX_WAITING_REQUESTS = 32
-"""Requests of one client that a holder lets wait; half of all that it answers, so that others get in."""
+"""Requests of one client that a holder lets wait; a quarter of all that it answers, so that others get in."""
 MAX_UNCLAIMED_SIZE_BYTES = 64 * 1024**2
 """z and features that holders have handed on before the client asked for what follows."""
 UNCLAIMED_TTL_S = 10.0
@@ -44,13 +44,27 @@ CACHE_ID_SIZE_BYTES = 16
 """A client's secret name of its cache at a holder."""
 MAX_SPAN_BLOCKS = 16
 """Neighbouring blocks that one peer serves."""
-MAX_CONCURRENT_REQUESTS = 64
-"""Requests one holder answers at once; more are refused, not queued."""
+MAX_CONCURRENT_REQUESTS = 128
+"""Requests one holder answers at once; more are refused, not queued. A quarter of them is one client's."""
 MAX_BUNDLE_FRAMES = 8
 """Requests in one frame. With more, all texts of a client wait for the same moment: it computes nothing
 while holders do, and the other way round."""
 MAX_OPEN_STREAMS = 256
-"""Streams that strangers have open to one holder, idle ones too; more are refused."""
+"""Streams that strangers have open to one holder, idle ones too; a quarter of them is one client's."""
+MAX_BODIES_SIZE_BYTES = 256 * 1024**2
+"""Bodies of the requests that one holder receives or answers; a quarter of them is one client's."""
+MAX_PEER_REQUESTS_PER_S = 1000.0
+"""Requests of one client; over loopback a busy one comes to a few hundred."""
+MAX_PEER_BYTES_PER_S = 64.0 * 1024**2
+"""Bodies that one client sends: a link of half a gigabit per second."""
+PEER_BURST_S = 4.0
+"""After a quiet time a client may send so many seconds' worth at once."""
+MAX_MALFORMED_MESSAGES = 16
+"""Malformed messages that a peer may send within `MALFORMED_PENALTY_S`."""
+MALFORMED_PENALTY_S = 60.0
+"""A peer that sent more is refused for this time."""
+MAX_QUOTA_PEERS = 1024
+"""Peers whose quotas are remembered; more than can have streams open."""
 
 # Leases
 LEASE_TTL_S = 30.0

@@ -32,7 +32,7 @@ from bt_p2p.chain.precision import (
     normalised,
 )
 from bt_p2p.errors import WireFormatError
-from bt_p2p.protocol.limits import MAX_REQUEST_SEQUENCES
+from bt_p2p.protocol.limits import LINK_ID_SIZE_BYTES, MAX_REQUEST_SEQUENCES
 from bt_p2p.swarm.streams import Frame
 
 _MAX_DIM = 1 << 20
@@ -268,7 +268,9 @@ def _hand_to(value: Any) -> HandTo | None:
     match value:
         case None:
             return None
-        case [str(peer_id), bytes(link_id)] if len(peer_id) <= _MAX_PEER_ID_CHARS:
+        case [str(peer_id), bytes(link_id)] if (
+            len(peer_id) <= _MAX_PEER_ID_CHARS and len(link_id) == LINK_ID_SIZE_BYTES
+        ):
             return HandTo(peer_id=peer_id, link_id=link_id)
     raise WireFormatError(f"to is {value!r:.60}, not a peer id and the name of a link")
 

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from bt_p2p.chain.block_rpc import (
 )
 from bt_p2p.chain.forwarding import Forwarder
 from bt_p2p.chain.weights_offer import ChunkRequest, WeightsOffer
+from bt_p2p.clock import SystemClock
 from bt_p2p.errors import (
     BtError,
     BusyError,
@@ -38,8 +39,6 @@ from bt_p2p.errors import (
 from bt_p2p.protocol.limits import (
     DIAL_TIMEOUT_S,
     IDLE_STREAM_S,
-    MAX_CONCURRENT_REQUESTS,
-    MAX_OPEN_STREAMS,
     PROTOCOL_VERSION,
     READ_TIMEOUT_S,
 )
@@ -54,6 +53,7 @@ from bt_p2p.swarm.block_messages import (
     encode_request,
 )
 from bt_p2p.swarm.bundles import BUNDLE, MAX_SMALL_BODY_SIZE_BYTES, Outbox, bundle, unbundle
+from bt_p2p.swarm.quotas import QuotaLimits, Quotas
 from bt_p2p.swarm.streams import Frame, read_frame, write_frame
 from bt_p2p.swarm.weights_rpc import (
     ask_chunk,
@@ -76,26 +76,30 @@ _MAX_SMALL_TOKENS = 16
 """A request for more travels alone: its answer is large."""
 _MAX_IDLE_STREAMS = 16
 """Kept to one peer."""
+_MAX_CLOSING_STREAMS = 64
+"""Refused streams that wait for their client to read why; others are closed without a word."""
+_READ_AWAY_BYTES = 1 << 16
 
 T = TypeVar("T")
 
 
 class HivemindBlockServer:
-    """Answers strangers from a `BlockService`; at most `MAX_CONCURRENT_REQUESTS` at once.
+    """Answers strangers from a `BlockService`; within their quotas.
 
     Attributes:
+        quotas: what each peer has of this server now.
         bytes_sent: bodies of all answers so far.
         idle_stream_s: how long a stream may wait for its next request.
     """
 
-    def __init__(self, p2p: P2P, service: BlockService) -> None:
+    def __init__(self, p2p: P2P, service: BlockService, limits: QuotaLimits | None = None) -> None:
         """Wrap; nothing is served before `start`."""
         self.idle_stream_s = IDLE_STREAM_S
         self._p2p = p2p
         self._service = service
         self._forwarder = Forwarder(service, HivemindBlockClient(p2p), p2p.peer_id.to_base58())
-        self._num_streams = 0
-        self._num_requests = 0
+        self._num_closing = 0
+        self.quotas = Quotas(limits or QuotaLimits(), SystemClock())
         self.bytes_sent = 0
 
     async def start(self) -> None:
@@ -110,26 +114,30 @@ class HivemindBlockServer:
         self, info: StreamInfo, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """One request after another, until the client closes the stream or leaves it idle."""
-        self._num_streams += 1
+        asker = str(info.peer_id)
         try:
-            await self._answer_all(str(info.peer_id), reader, writer)
+            with self.quotas.stream(asker):
+                await self._answer_all(asker, reader, writer)
         except WireFormatError as exc:  # what follows on this stream could not be told apart
-            await self._refuse_and_close(reader, writer, str(exc))
+            self.quotas.blame(asker)
+            await self._refuse_and_close(reader, writer, _refusal(str(exc)))
+        except BusyError as exc:
+            await self._refuse_and_close(reader, writer, _refusal(str(exc), kind=_BUSY))
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as exc:
-            logger.debug("stream of …%s ended: %r", str(info.peer_id)[-6:], exc)
+            logger.debug("stream of …%s ended: %r", asker[-6:], exc)
         finally:
-            self._num_streams -= 1
             writer.close()
 
     async def _answer_all(
         self, asker: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        if self._num_streams > MAX_OPEN_STREAMS:
-            raise WireFormatError("busy: too many streams are open; ask another holder")
-        request = await read_frame(reader, timeout_s=READ_TIMEOUT_S)
+        timeout_s = READ_TIMEOUT_S
         while True:
-            await self._answer(request, asker, reader, writer)
-            request = await read_frame(reader, timeout_s=self.idle_stream_s)
+            with self.quotas.memory(asker) as memory:
+                request = await read_frame(reader, timeout_s=timeout_s, take=memory.take)
+                await self._answer(request, asker, reader, writer)
+            del request  # an idle stream keeps nothing
+            timeout_s = self.idle_stream_s
 
     async def _answer(
         self,
@@ -150,30 +158,9 @@ class HivemindBlockServer:
         return bundle(await asyncio.gather(*(self._reply_to_one(each, asker) for each in parts)))
 
     async def _reply_to_one(self, request: Frame, asker: str) -> Frame:
-        self._num_requests += 1
         try:
-            if self._num_requests > MAX_CONCURRENT_REQUESTS:
-                return _refusal("busy: too many requests at once; ask another holder")
-            match request.header.get("op"):
-                case "forward":
-                    asked = decode_request(request)
-                    reply = await self._forwarder.forward(asked, asker=asker)
-                    return encode_reply(reply, asked.precision)
-                case "ready":
-                    return encode_readiness(self._service.readiness(*_run_and_block(request)))
-                case "hand_on":
-                    self._forwarder.receive(decode_handed_on(request))
-                    return Frame(header={"ok": True})
-                case "weights_offers":
-                    offers = self._service.weights_offers(*_run_and_block(request), asker=asker)
-                    return encode_offers(await offers)
-                case "weights_chunk":
-                    chunk = self._service.weights_chunk(
-                        *_run_and_block(request), *offer_and_index(request), asker=asker
-                    )
-                    return Frame(header={"ok": True}, body=await chunk)
-                case other:
-                    raise WireFormatError(f"operation {other!r:.40} is not known")
+            with self.quotas.request(asker):
+                return await self._answer_one(request, asker)
         except CacheLostError as exc:
             return _refusal(str(exc), kind=_CACHE_LOST)
         except BusyError as exc:
@@ -183,17 +170,53 @@ class HivemindBlockServer:
         except (ValueError, RuntimeError, IndexError, TypeError) as exc:
             logger.warning("a request could not be answered: %r", exc)
             return _refusal("the holder could not compute this request")
-        finally:
-            self._num_requests -= 1
+
+    async def _answer_one(self, request: Frame, asker: str) -> Frame:
+        match request.header.get("op"):
+            case "forward":
+                asked = self._read(decode_request, request, asker)
+                reply = await self._forwarder.forward(asked, asker=asker)
+                return encode_reply(reply, asked.precision)
+            case "ready":
+                run_id, block = self._read(_run_and_block, request, asker)
+                return encode_readiness(self._service.readiness(run_id, block))
+            case "hand_on":
+                self._forwarder.receive(self._read(decode_handed_on, request, asker))
+                return Frame(header={"ok": True})
+            case "weights_offers":
+                run_id, block = self._read(_run_and_block, request, asker)
+                return encode_offers(await self._service.weights_offers(run_id, block, asker=asker))
+            case "weights_chunk":
+                run_id, block = self._read(_run_and_block, request, asker)
+                offer_id, index = self._read(offer_and_index, request, asker)
+                chunk = self._service.weights_chunk(run_id, block, offer_id, index, asker=asker)
+                return Frame(header={"ok": True}, body=await chunk)
+            case _:
+                return self._read(_unknown, request, asker)
+
+    def _read(self, decode: Callable[[Frame], T], request: Frame, asker: str) -> T:
+        """Decode; who sent what cannot be read is to blame, unlike who asks for what cannot be done."""
+        try:
+            return decode(request)
+        except WireFormatError:
+            self.quotas.blame(asker)
+            raise
 
     async def _refuse_and_close(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reason: str
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refusal: Frame
     ) -> None:
-        """The daemon may drop the end of what was written if we close first."""
-        with contextlib.suppress(TimeoutError, OSError):
-            await write_frame(writer, _refusal(reason), timeout_s=DIAL_TIMEOUT_S)
-            async with asyncio.timeout(DIAL_TIMEOUT_S):
-                await reader.read(1)
+        """The daemon may drop the end of what was written if we close first; so we wait, for a few."""
+        if self._num_closing >= _MAX_CLOSING_STREAMS:
+            return
+        self._num_closing += 1
+        try:
+            with contextlib.suppress(TimeoutError, OSError):
+                await write_frame(writer, refusal, timeout_s=DIAL_TIMEOUT_S)
+                async with asyncio.timeout(DIAL_TIMEOUT_S):
+                    while await reader.read(_READ_AWAY_BYTES):
+                        pass  # what a client still sends before it looks at the answer
+        finally:
+            self._num_closing -= 1
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -396,6 +419,10 @@ async def _unless_gone(work: Coroutine[Any, Any, T], reader: asyncio.StreamReade
         for task in (working, leaving):
             task.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+def _unknown(request: Frame) -> Frame:
+    raise WireFormatError(f"operation {request.header.get('op')!r:.40} is not known")
 
 
 def _run_and_block(request: Frame) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,10 @@ from bt_p2p.protocol.limits import MAX_FRAME_BODY_SIZE_BYTES, MAX_FRAME_HEADER_S
 
 _SIZES = struct.Struct("<IQ")
 _WRITE_CHUNK_BYTES = 1 << 16
+_READ_CHUNK_BYTES = 1 << 18
+
+Take = Callable[[int], None]
+"""Makes room for so many bytes, or raises."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,8 +56,15 @@ async def read_frame(
     *,
     timeout_s: float,
     max_body_size_bytes: int = MAX_FRAME_BODY_SIZE_BYTES,
+    take: Take | None = None,
 ) -> Frame:
     """Receive one frame.
+
+    Args:
+        reader: of the stream.
+        timeout_s: for all of it.
+        max_body_size_bytes: cap of the body.
+        take: asked for room before each part of the body is read; what it raises ends the reading.
 
     Raises:
         TimeoutError: it is not complete in time.
@@ -68,5 +80,17 @@ async def read_frame(
         header = wire.unpack_map(
             await reader.readexactly(header_size), max_size_bytes=MAX_FRAME_HEADER_SIZE_BYTES
         )
-        body = await reader.readexactly(body_size)
+        body = await _read_body(reader, body_size, take)
     return Frame(header=header, body=body)
+
+
+async def _read_body(reader: asyncio.StreamReader, size_bytes: int, take: Take | None) -> bytes:
+    """In parts, so that a size that is only claimed takes no room."""
+    if take is None:
+        return await reader.readexactly(size_bytes)
+    body = bytearray()
+    while len(body) < size_bytes:
+        part_bytes = min(_READ_CHUNK_BYTES, size_bytes - len(body))
+        take(part_bytes)
+        body += await reader.readexactly(part_bytes)
+    return bytes(body)

@@ -80,16 +80,16 @@ def test_one_request_after_another_takes_one_stream(pair) -> None:
     for _ in range(5):
         ask()
     client = pair[0]
-    assert 1 == server._num_streams == len(client._idle[holder.peer_id])
+    assert 1 == server.quotas.num_streams == len(client._idle[holder.peer_id])
 
     async def together(request: ForwardRequest) -> None:
         calls = [client.forward(holder.peer_id, request, timeout_s=TIMEOUT_S) for _ in range(3)]
         await asyncio.gather(*calls)
 
     caller.loop.run(together(REQUEST), timeout_s=TIMEOUT_S)
-    assert 1 == server._num_streams == len(client._idle[holder.peer_id])
+    assert 1 == server.quotas.num_streams == len(client._idle[holder.peer_id])
     caller.loop.run(together(LARGE), timeout_s=TIMEOUT_S)
-    assert 3 == server._num_streams == len(client._idle[holder.peer_id])
+    assert 3 == server.quotas.num_streams == len(client._idle[holder.peer_id])
 
 
 def test_a_stream_that_the_holder_closed_is_replaced(pair) -> None:
@@ -97,9 +97,9 @@ def test_a_stream_that_the_holder_closed_is_replaced(pair) -> None:
     _, server, _, ask, _, _ = pair
     server.idle_stream_s = 0.1
     ask()
-    wait_until(lambda: server._num_streams == 0)
+    wait_until(lambda: server.quotas.num_streams == 0)
     ask()
-    assert 1 == server._num_streams
+    assert 1 == server.quotas.num_streams
 
 
 def test_a_stream_that_broke_unnoticed_is_replaced(pair) -> None:
@@ -122,7 +122,7 @@ def test_a_client_that_gives_up_frees_the_holder(pair) -> None:
     service.is_slow = True
     with pytest.raises(PeerTimeoutError):
         ask(timeout_s=0.3)
-    wait_until(lambda: service.num_cancelled == 1 and server._num_streams == 0)
+    wait_until(lambda: service.num_cancelled == 1 and server.quotas.num_streams == 0)
     service.is_slow = False
     ask()
 
@@ -132,17 +132,55 @@ def test_idle_streams_are_closed_in_time(pair, monkeypatch) -> None:
     monkeypatch.setattr("bt_p2p.swarm.block_rpc.IDLE_STREAM_S", 0.4)
     client, server, _, ask, _, _ = pair
     ask()
-    wait_until(lambda: not client._idle and server._num_streams == 0)
+    wait_until(lambda: not client._idle and server.quotas.num_streams == 0)
 
 
-def test_too_many_streams_or_requests_are_refused(pair, monkeypatch) -> None:
-    """In words; later requests are answered."""
-    from bt_p2p.errors import PeerRefusedError
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"max_streams": 0}, "busy: 0 streams open"),
+        ({"max_requests": 0}, "busy: 0 requests at once"),
+        ({"max_bodies_size_bytes": 0}, "busy: your requests take 0 bytes"),
+        ({"bytes_per_s": 1.0}, "busy: over 1 bytes of yours in a second"),
+    ],
+)
+def test_what_is_over_a_quota_is_refused_in_words(hivemind_peers, limits, reason) -> None:
+    """As busy, so that the client asks another holder."""
+    from bt_p2p.errors import PeerBusyError
+    from bt_p2p.swarm.block_rpc import HivemindBlockClient, HivemindBlockServer
+    from bt_p2p.swarm.quotas import QuotaLimits
 
-    _, _, _, ask, _, _ = pair
-    for name in ("MAX_OPEN_STREAMS", "MAX_CONCURRENT_REQUESTS"):
-        with monkeypatch.context() as patch:
-            patch.setattr(f"bt_p2p.swarm.block_rpc.{name}", 0)
-            with pytest.raises(PeerRefusedError, match="busy"):
-                ask()
+    caller, holder = (peer.swarm for peer in hivemind_peers[:2])
+    server = HivemindBlockServer(holder.p2p, Counting(), QuotaLimits(**limits))
+    holder.loop.run(server.start(), timeout_s=TIMEOUT_S)
+    try:
+        client = HivemindBlockClient(caller.p2p)
+        asking = client.forward(holder.peer_id, REQUEST, timeout_s=TIMEOUT_S)
+        with pytest.raises(PeerBusyError, match=reason):
+            caller.loop.run(asking, timeout_s=TIMEOUT_S)
+    finally:
+        holder.loop.run(server.stop(), timeout_s=TIMEOUT_S)
+
+
+def test_a_peer_that_sends_rubbish_is_refused_and_the_others_are_not(pair, hivemind_peers) -> None:
+    """It hears why, and has taken nothing from them."""
+    from bt_p2p.errors import PeerBusyError, PeerRefusedError
+    from bt_p2p.protocol.limits import MAX_MALFORMED_MESSAGES
+    from bt_p2p.swarm.block_rpc import HivemindBlockClient
+    from bt_p2p.swarm.streams import Frame
+
+    _, server, _, ask, _, holder = pair
+    hostile = hivemind_peers[2].swarm
+    client = HivemindBlockClient(hostile.p2p)
+
+    def send_rubbish() -> None:
+        rubbish = client._ask(holder.peer_id, Frame(header={"op": "?"}), timeout_s=TIMEOUT_S)
+        hostile.loop.run(rubbish, timeout_s=TIMEOUT_S)
+
+    for _ in range(MAX_MALFORMED_MESSAGES + 1):
+        with pytest.raises(PeerRefusedError, match="is not known"):
+            send_rubbish()
+    with pytest.raises(PeerBusyError, match=r"refused for .* malformed messages of yours"):
+        send_rubbish()
     ask()
+    wait_until(lambda: server.quotas.size_bytes == server.quotas.num_requests == 0)
