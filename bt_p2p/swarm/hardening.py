@@ -7,6 +7,7 @@ the first process is forked: children inherit the mends.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import io
 import logging
 import math
@@ -30,7 +31,8 @@ import hivemind.dht.node as dht_node
 import hivemind.utils.asyncio as hivemind_asyncio
 import torch
 import torch.multiprocessing
-from hivemind.p2p import P2P
+from hivemind.dht.storage import DHTLocalStorage, DictionaryDHTValue
+from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.control import ControlClient
 from hivemind.p2p.p2p_daemon_bindings.datastructures import StreamInfo
 from hivemind.p2p.p2p_daemon_bindings.utils import (
@@ -40,9 +42,13 @@ from hivemind.p2p.p2p_daemon_bindings.utils import (
 )
 from hivemind.proto import p2pd_pb2
 from hivemind.utils.serializer import MSGPackSerializer
+from hivemind.utils.timed_storage import TimedStorage
 
+from bt_p2p.clock import SystemClock
+from bt_p2p.errors import BusyError
 from bt_p2p.protocol.limits import MAX_FRAME_BODY_SIZE_BYTES
 from bt_p2p.swarm.live_tasks import keep_tasks_alive
+from bt_p2p.swarm.quotas import QuotaLimits, Quotas
 from bt_p2p.swarm.temp_folder import keep_shared_memory_sockets_here
 
 logger = logging.getLogger(__name__)
@@ -54,6 +60,22 @@ MAX_AVERAGING_WEIGHT = 1e9
 PIPE_STALL_TIMEOUT_S = 10.0
 SEARCH_PERIOD_S = 0.25
 """How often a replica looks whether others have come to average."""
+HANDLER_LIMITS = QuotaLimits(
+    max_streams=256,
+    max_requests=256,
+    requests_per_s=200,
+    bytes_per_s=8 * 1024**2,
+    burst_s=10,
+)
+"""For calls of hivemind's own handlers, in each of its processes. A call brings up to 4 MiB."""
+OWN_PROTOCOLS = "/bt-p2p/"
+"""Handlers of ours count for themselves, and tell a peer why it is refused."""
+MAX_STORED_SIZE_BYTES = 128 * 1024**2
+"""Records of others that a DHT process keeps, values alone."""
+MAX_STORED_SUBKEYS = 1024
+"""Under one key: with records of 3 KiB the answer to who reads it stays below hivemind's 4 MiB."""
+COUNT_PERIOD_S = 2.0
+"""Stored records are counted anew this often; what was added meanwhile is added up."""
 
 _nesting = threading.local()
 _state = {"is_done": False}
@@ -82,6 +104,9 @@ def harden() -> None:
     _check_averaging_results()
     _pause_between_searches()
     _keep_tasks()
+    _share_handlers()
+    _keep_one_heap_entry()
+    _cap_stored_records()
     _state["is_done"] = True
 
 
@@ -283,3 +308,115 @@ def _pause_between_searches() -> None:
             self.searched_at_s = time.monotonic()
 
     key_manager.GroupKeyManager.get_averagers = get_averagers
+
+
+def _share_handlers() -> None:
+    """Without it one peer keeps a process as busy as it likes, with any number of calls at once.
+
+    A call that its caller cancels is never forgotten without it, either.
+    """
+    handle = ControlClient._handle_persistent_request
+    listen = ControlClient.stream_handler
+
+    async def handle_request(self: Any, call_id: Any, request: Any) -> None:
+        quotas, peer_id = _quotas_of(self), PeerID(request.peer).to_base58()
+        try:
+            with quotas.request(peer_id), quotas.memory(peer_id) as memory:
+                memory.take(len(request.data))
+                await handle(self, call_id, request)
+        except BusyError as exc:
+            refusal = p2pd_pb2.CallUnaryResponse(error=str(exc).encode())
+            await self._pending_messages.put(
+                p2pd_pb2.PersistentConnectionRequest(callId=call_id.bytes, unaryResponse=refusal)
+            )
+        finally:
+            self._handler_tasks.pop(call_id, None)
+
+    async def stream_handler(
+        self: Any, proto: str, handler_cb: Callable[..., Any], balanced: bool = False
+    ) -> Any:
+        async def handle_stream(info: Any, reader: Any, writer: Any) -> None:
+            try:
+                with _quotas_of(self).stream(info.peer_id.to_base58()):
+                    await handler_cb(info, reader, writer)
+            except BusyError as exc:
+                logger.debug("a stream of …%s is refused: %s", str(info.peer_id)[-6:], exc)
+                writer.close()
+
+        is_own = proto.startswith(OWN_PROTOCOLS)
+        await listen(self, proto, handler_cb if is_own else handle_stream, balanced)
+
+    ControlClient._handle_persistent_request = handle_request
+    ControlClient.stream_handler = stream_handler
+
+
+def _quotas_of(client: Any) -> Quotas:
+    """Those of one connection to a daemon; a process has one."""
+    if not hasattr(client, "quotas"):
+        client.quotas = Quotas(HANDLER_LIMITS, SystemClock())
+    found: Quotas = client.quotas
+    return found
+
+
+def _keep_one_heap_entry() -> None:
+    """Without it each store of a key that is there already, refused or not, takes memory until it expires."""
+    original = TimedStorage.store
+
+    def store(self: Any, key: Any, value: Any, expiration_time: float) -> bool:
+        known = self.data.get(key)
+        if known is not None and not known.expiration_time < expiration_time:
+            return False
+        is_stored: bool = original(self, key, value, expiration_time)
+        if len(self.expiration_heap) > 2 * len(self.data) + 64:
+            self.expiration_heap = list(self.key_to_heap.values())
+            heapq.heapify(self.expiration_heap)
+        return is_stored
+
+    TimedStorage.store = store
+
+
+def _cap_stored_records() -> None:
+    """Without it strangers fill our memory with small, short-lived records of no run.
+
+    Who is there already can go on renewing its records when there is no room for new ones.
+    """
+    store, store_subkey = DHTLocalStorage.store, DHTLocalStorage.store_subkey
+
+    def has_room(storage: Any, size_bytes: int) -> bool:
+        now_s = time.monotonic()
+        if now_s - getattr(storage, "counted_at_s", -math.inf) >= COUNT_PERIOD_S:
+            storage.counted_at_s, storage.stored_bytes = now_s, _stored_size_bytes(storage)
+        if storage.stored_bytes + size_bytes > MAX_STORED_SIZE_BYTES:
+            return False
+        storage.stored_bytes += size_bytes
+        return True
+
+    def store_capped(
+        self: Any, key: Any, value: Any, expiration_time: float, subkey: Any = None
+    ) -> bool:
+        if subkey is None and key not in self and not has_room(self, len(value)):
+            return False
+        return bool(store(self, key, value, expiration_time, subkey))
+
+    def store_subkey_capped(
+        self: Any, key: Any, subkey: Any, value: bytes, expiration_time: float
+    ) -> bool:
+        known = self.get(key)
+        others = known.value if known and isinstance(known.value, DictionaryDHTValue) else ()
+        if subkey not in others and (
+            len(others) >= MAX_STORED_SUBKEYS or not has_room(self, len(value))
+        ):
+            return False
+        return bool(store_subkey(self, key, subkey, value, expiration_time))
+
+    DHTLocalStorage.store, DHTLocalStorage.store_subkey = store_capped, store_subkey_capped
+
+
+def _stored_size_bytes(storage: Any) -> int:
+    """Bytes of all values, those in dictionaries too."""
+    return sum(
+        sum(len(inner.value) for _, inner in item.value.items())
+        if isinstance(item.value, DictionaryDHTValue)
+        else len(item.value)
+        for _, item in storage.items()
+    )

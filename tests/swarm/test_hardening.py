@@ -5,12 +5,14 @@ Mends are global and some faults are fatal, so every case runs in a process of i
 
 from __future__ import annotations
 
+import ast
+import functools
 import subprocess
 import sys
 
 import pytest
 
-pytestmark = [pytest.mark.swarm, pytest.mark.slow]
+pytestmark = [pytest.mark.swarm, pytest.mark.slow, pytest.mark.timeout(120)]
 
 PRELUDE = """
 import asyncio, sys, torch
@@ -316,3 +318,148 @@ def test_a_replica_that_waits_for_others_does_not_ask_without_a_pause() -> None:
     """It cost half a CPU second each round, more than the average itself."""
     assert "calm" == answer(SEARCH, "mended")
     assert "busy" == answer(SEARCH, "bare")
+
+
+STRANGER = """
+import uuid
+import bt_p2p.swarm.hardening as hardening
+from hivemind.dht.routing import DHTID
+from hivemind.dht.storage import DHTLocalStorage
+from hivemind.p2p import P2P
+from hivemind.p2p.p2p_daemon_bindings.control import ControlClient
+from hivemind.proto import dht_pb2, p2pd_pb2
+from hivemind.utils import get_dht_time
+
+NUM_CALLS, NUM_STREAMS = 150, 80
+until = get_dht_time() + 600
+
+async def calls(server, client):
+    running = most = 0
+    enough = asyncio.Event()
+
+    async def handle(request, context):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await enough.wait()
+        return request
+
+    await server.add_protobuf_handler("handle", handle, dht_pb2.PingRequest)
+    ping = dht_pb2.PingRequest()
+    tasks = [
+        asyncio.ensure_future(
+            client.call_protobuf_handler(server.peer_id, "handle", ping, dht_pb2.PingRequest)
+        )
+        for _ in range(NUM_CALLS)
+    ]
+    while running + sum(task.done() for task in tasks) < NUM_CALLS:
+        await asyncio.sleep(0.02)
+    enough.set()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    refused = [each for each in answers if "busy: 64 requests at once are yours" in str(each)]
+    return most, len(refused), len(server._client.control._handler_tasks)
+
+async def streams(server, client, name):
+    async def handle(info, reader, writer):
+        writer.write(b"x")
+        await reader.read()
+        writer.close()
+
+    async def opened():
+        _, reader, writer = await client.call_binary_stream_handler(server.peer_id, name)
+        try:
+            return len(await asyncio.wait_for(reader.read(1), 10)), writer
+        except ConnectionError:
+            return 0, writer
+
+    await server.add_binary_stream_handler(name, handle)
+    found = [await opened() for _ in range(NUM_STREAMS)]
+    for _, writer in found:
+        writer.close()
+    return sum(count for count, _ in found)
+
+async def cancelled():
+    class Client:
+        persistent_conn_max_msg_size = 1 << 20
+
+    client, call_id = Client(), uuid.uuid4()
+    client.unary_handlers = {"slow": lambda data, peer: asyncio.sleep(60)}
+    client._handler_tasks, client._pending_messages = {}, asyncio.Queue()
+    request = p2pd_pb2.CallUnaryRequest(peer=b"peer", proto="slow", data=b"")
+    task = asyncio.create_task(ControlClient._handle_persistent_request(client, call_id, request))
+    client._handler_tasks[call_id] = task
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return len(client._handler_tasks)
+
+def stored():
+    hardening.MAX_STORED_SIZE_BYTES = 300_000
+    storage, other = DHTLocalStorage(), DHTLocalStorage()
+    keys = [DHTID.generate(source=str(index)) for index in range(400)]
+    num_keys = sum(storage.store_subkey(key, b"s", b"x" * 1000, until) for key in keys)
+    num_plain = sum(
+        storage.store(DHTID.generate(source=f"plain {index}"), b"x" * 1000, until)
+        for index in range(100)
+    )
+    is_renewed = storage.store_subkey(keys[0], b"s", b"y" * 1000, until + 1)
+    num_subkeys = sum(other.store_subkey(keys[0], index, b"x", until) for index in range(2000))
+    return num_keys, num_plain, is_renewed, num_subkeys
+
+def renewed():
+    storage, key = DHTLocalStorage(), DHTID.generate(source="key")
+    for index in range(10_000):
+        storage.store_subkey(key, b"s", b"x", until + index / 100 * (index % 2))
+    inner = storage.get(key).value
+    return max(len(storage.expiration_heap), len(inner.expiration_heap)) < 100
+
+async def main():
+    server = await P2P.create()
+    client = await P2P.create(initial_peers=await server.get_visible_maddrs())
+    found = {"calls": await calls(server, client)}
+    for name in ("hivemind", "/bt-p2p/x"):
+        found[name] = await streams(server, client, name)
+    found |= {"cancelled": await cancelled(), "stored": stored(), "renewed": renewed()}
+    await client.shutdown()
+    await server.shutdown()
+    print(repr(found))
+
+asyncio.run(main())
+"""
+
+
+@functools.cache
+def stranger(variant: str) -> dict[str, object]:
+    """What one peer can take of a process of hivemind."""
+    found: dict[str, object] = ast.literal_eval(answer(STRANGER, variant))
+    return found
+
+
+def test_a_peer_gets_a_quarter_of_the_calls_that_are_answered_at_once() -> None:
+    """Without the mend all that it makes are answered at the same time. None is remembered."""
+    assert (64, 86, 0) == stranger("mended")["calls"]
+    assert (150, 0, 0) == stranger("bare")["calls"]
+
+
+def test_a_peer_gets_a_quarter_of_the_streams_of_hivemind() -> None:
+    """Ours are counted elsewhere, with a word to the peer."""
+    assert (64, 80) == (stranger("mended")["hivemind"], stranger("mended")["/bt-p2p/x"])
+    assert (80, 80) == (stranger("bare")["hivemind"], stranger("bare")["/bt-p2p/x"])
+
+
+def test_a_call_that_is_cancelled_is_forgotten() -> None:
+    """Without the mend each of them is kept for ever."""
+    assert 0 == stranger("mended")["cancelled"]
+    assert 1 == stranger("bare")["cancelled"]
+
+
+def test_strangers_cannot_fill_the_memory_with_records() -> None:
+    """New ones are refused when there is no room; those that are there can be renewed."""
+    assert (300, 0, True, 1024) == stranger("mended")["stored"]
+    assert (400, 100, True, 2000) == stranger("bare")["stored"]
+
+
+def test_a_record_that_is_stored_again_and_again_takes_no_more_room() -> None:
+    """Without the mend it does until it expires."""
+    assert stranger("mended")["renewed"]
+    assert not stranger("bare")["renewed"]
