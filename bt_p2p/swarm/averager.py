@@ -165,6 +165,16 @@ class _CompleteAverager(DecentralizedAverager):
         control.attach(trigger, cancel)
         return control
 
+    async def _shutdown(self, timeout: float | None) -> None:
+        """As in hivemind 1.1.12, which takes futures of groups for groups, and fails in mid-average."""
+        del timeout  # there is nothing to wait for
+        await self.remove_p2p_handlers(self._p2p, namespace=self.prefix)
+        for running in self._running_groups.values():
+            if not running.done():
+                running.cancel()
+            elif not running.cancelled() and running.exception() is None:
+                running.result().finalize(cancel=True)
+
     async def _run_allreduce_inplace_(
         self,
         tensors: Sequence[Tensor],

@@ -6,9 +6,11 @@ own weights as they were.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -216,3 +218,37 @@ def test_all_processes_end_with_their_main_one_in_the_middle_of_an_average(proce
     for peer in group.peers:
         peer.signal_main(signal.SIGKILL)
     wait_gone([process for tree in trees for process in tree], deadline_s=8)
+
+
+def test_a_stop_in_mid_average_gives_up_its_groups():
+    """Those that run and those still formed; hivemind's own takes one for the other and fails."""
+    from bt_p2p.swarm.averager import _CompleteAverager
+
+    class Runner:
+        is_given_up = False
+
+        def finalize(self, *, cancel):
+            self.is_given_up = cancel
+
+    removed = []
+
+    async def remove_p2p_handlers(p2p, namespace):
+        removed.append(namespace)
+
+    async def story():
+        loop = asyncio.get_running_loop()
+        forming, running, failed = (loop.create_future() for _ in range(3))
+        runner = Runner()
+        running.set_result(runner)
+        failed.set_exception(ValueError("lost"))
+        averager = SimpleNamespace(
+            _running_groups={b"a": forming, b"b": running, b"c": failed},
+            _p2p=None,
+            prefix="run",
+            remove_p2p_handlers=remove_p2p_handlers,
+        )
+        await _CompleteAverager._shutdown(averager, 1.0)
+        return forming.cancelled(), runner.is_given_up
+
+    assert (True, True) == asyncio.run(story())
+    assert ["run"] == removed
