@@ -165,7 +165,7 @@ class _CompleteAverager(DecentralizedAverager):
         control.attach(trigger, cancel)
         return control
 
-    async def _shutdown(self, timeout: float | None) -> None:
+    async def _shutdown(self, timeout: float | None) -> None:  # noqa: ASYNC109 - hivemind's own
         """As in hivemind 1.1.12, which takes futures of groups for groups, and fails in mid-average."""
         del timeout  # there is nothing to wait for
         await self.remove_p2p_handlers(self._p2p, namespace=self.prefix)
