@@ -3,5 +3,6 @@
     python -m benchmarks.newcomer
 
 - `swarm`: donors that train on, and newcomers one after another, each as the real program
+- `words`: what a node says of its download
 - `report`: the table
 """

@@ -34,6 +34,8 @@ class NewcomerTimes(_Part):
     """Who gave chunks."""
     rounds_alone: int
     """Rounds before that average in which nobody was found."""
+    load: float
+    """Programs that wanted a core of the machine, mean of the last minute."""
 
 
 class LinkTimes(_Part):
@@ -68,7 +70,7 @@ def write_report(
 def render(report: NewcomerReport) -> str:
     """The whole of newcomer.md."""
     header = ["Link of each node", "newcomers", "weights there, s", "of that download, s"]
-    header += ["donors that gave", "first average, s", "shortest", "longest"]
+    header += ["donors that gave", "first average, s", "shortest", "longest", "load"]
     rows = []
     for each in report.links:
         first = [one.first_average_s for one in each.newcomers]
@@ -82,6 +84,7 @@ def render(report: NewcomerReport) -> str:
                 f"**{median(first):.1f}**",
                 f"{min(first):.1f}",
                 f"{max(first):.1f}",
+                f"{median(one.load for one in each.newcomers):.0f}",
             ]
         )
     size_bytes = report.links[0].newcomers[0].size_bytes
@@ -92,7 +95,9 @@ def render(report: NewcomerReport) -> str:
         f"with empty folders join one after another and leave again. Seconds count from the start of "
         f"the program, so they hold the imports of torch and hivemind, the way into the swarm, two "
         f"seconds of settling, and the wait for the end of a round of which the newcomer has trained "
-        f"at least half. Medians. Each node is behind its own link; all run on the machine below.\n\n"
+        f"at least half. Medians. Each node is behind its own link; all "
+        f"run on the machine below. Load: programs that wanted one of its cores at the end, others' "
+        f"too.\n\n"
         f"{table(header, rows)}\n\n"
     )
     bypasses = sum(each.num_bypasses for each in report.links)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
+import os
 import signal
 import tempfile
 import time
@@ -17,6 +17,7 @@ from benchmarks.chain.child import Child
 from benchmarks.chain.config import Link
 from benchmarks.chaos.fleet import free_port
 from benchmarks.newcomer.report import LinkTimes, NewcomerTimes
+from benchmarks.newcomer.words import download_words
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import SwarmError
 from bt_p2p.model.sizes import block_sizes
@@ -30,7 +31,6 @@ _RELAY_TIMEOUT_S = 20.0
 _START_TIMEOUT_S = 180.0
 _ROUNDS_TIMEOUT = 8
 _POLL_S = 0.1
-_TOOK = re.compile(r"took round \d+ of block 0 from (.*) \(.* in ([0-9.]+) s,")
 
 
 def measure_links(*, repeats: int, num_donors: int, round_s: float) -> list[LinkTimes]:
@@ -100,7 +100,7 @@ class NewcomerSwarm(DemoSwarm):
             lambda node: node.first_average_s is not None,
             _ROUNDS_TIMEOUT * self._round_s,
         )
-        took = _TOOK.search(newcomer.log_path.read_text(encoding="utf-8"))
+        took = download_words(newcomer.log_path.read_text(encoding="utf-8"))
         if took is None:
             raise SwarmError(f"{name} has not said that it took weights: {newcomer.last_lines()}")
         assert node.last_average_at_s is not None
@@ -112,10 +112,11 @@ class NewcomerSwarm(DemoSwarm):
         return NewcomerTimes(
             synced_s=synced_s,
             first_average_s=node.last_average_at_s - started_at_s,
-            download_s=float(took[2]),
+            download_s=took[1],
             size_bytes=sizes.weights_size_bytes,
-            num_donors=len(took[1].split(" and ")),
+            num_donors=took[0],
             rounds_alone=node.rounds_alone + node.rounds_failed,
+            load=os.getloadavg()[0],
         )
 
     def stop_all(self) -> None:
