@@ -29,7 +29,7 @@ Messages are one line: what failed, with which value or peer, and what to do nex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class BtError(Exception):
@@ -130,6 +130,11 @@ class GroupNotFormedError(AveragingError):
 
 class RoundFailedError(AveragingError):
     """A group formed, but its average is partial, not finite or otherwise refused."""
+
+    def __init__(self, message: str, *, blamed: Mapping[str, str] | None = None) -> None:
+        """Keep what the members did by whose fault it failed, by their full peer ids."""
+        super().__init__(message)
+        self.blamed = dict(blamed or {})
 
 
 class BusyError(BtError):

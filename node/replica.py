@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from torch import Tensor
 
 from bt_p2p.averaging.averager import GroupAverager
+from bt_p2p.averaging.gate import Gate
 from bt_p2p.averaging.schedule import payload_size_bytes
 from bt_p2p.chain.service import LocalBlockService
 from bt_p2p.errors import SwarmError, TrainingError
@@ -43,6 +44,7 @@ class Replica:
         joined: Joined,
         block: int,
         trainer: BlockTrainer,
+        gate: Gate,
         service: LocalBlockService,
         keeper: LeaseKeeper,
         reporter: JoinReporter,
@@ -54,6 +56,7 @@ class Replica:
             joined: the node.
             block: which block.
             trainer: owns its weights.
+            gate: judges averages.
             service: serves them.
             keeper: is told of each new round.
             reporter: tells the user.
@@ -68,6 +71,7 @@ class Replica:
         self._rounds_before = int(self._kept.get("rounds", "0"))
         self._block = block
         self._trainer = trainer
+        self._gate = gate
         self._service = service
         self._keeper = keeper
         self._reporter = reporter
@@ -137,6 +141,7 @@ class Replica:
             self._manifest,
             self._trainer,
             averager,
+            self._gate,
             count_partners=lambda: self._count_partners() if is_clock_right() else 0,
             record=self._record,
             stop=self._stop,
@@ -230,7 +235,7 @@ class Replica:
             requests_served=self._service.num_requests,
         )
 
-    def _count_partners(self) -> int:
+    def _count_partners(self, refused: Collection[str]) -> int:
         """Other live replicas of our block that are close enough to average with."""
         view = self._keeper.view()
         if self._is_newcomer and self._must_sync(self._newest_round(view)):
@@ -238,6 +243,7 @@ class Replica:
             return 0
         return sum(
             lease.peer_id != self._peer.peer_id
+            and lease.peer_id not in refused
             and lease.state == "training"
             and abs(lease.round_index - self._trainer.round_index) <= MAX_ROUND_LAG
             for lease in view.blocks[self._block].holders

@@ -1,6 +1,6 @@
 """One round after another: local steps, an average with the other replicas, adopt or keep.
 
-Nothing here stops the node for another peer's fault: a round that fails leaves the weights as they
+Whether it is adopted, and whom to meet again, is decided by the gate. Nothing here stops the node for another peer's fault: a round that fails leaves the weights as they
 were, and says why.
 """
 
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from bt_p2p.averaging.admission import is_finite, reason_to_refuse, round_after
+from bt_p2p.averaging.admission import is_finite, round_after
 from bt_p2p.averaging.averager import GroupAverage, GroupAverager, PartnerReport, PendingAverage
+from bt_p2p.averaging.gate import Gate
 from bt_p2p.averaging.outer import OuterMomentum
 from bt_p2p.averaging.schedule import (
     average_timeout_s,
@@ -22,7 +23,14 @@ from bt_p2p.averaging.schedule import (
     next_round_end_s,
 )
 from bt_p2p.clock import Clock
-from bt_p2p.errors import AveragingError, GroupNotFormedError, SwarmError, TrainingError
+from bt_p2p.errors import (
+    AveragingError,
+    GroupNotFormedError,
+    RoundFailedError,
+    SwarmError,
+    TrainingError,
+)
+from bt_p2p.protocol.identity import short_peer_id
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.training.trainer import BlockTrainer
 from node.record import NodeRecord
@@ -31,6 +39,8 @@ from node.stop import StopRequest
 logger = logging.getLogger(__name__)
 
 _MAX_BAD_STEPS_IN_A_ROW = 20
+_REFUSED = "refused"
+"""Kind of the warning."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +70,9 @@ class RoundRunner:
         manifest: RunManifest,
         trainer: BlockTrainer,
         averager: GroupAverager,
+        gate: Gate,
         *,
-        count_partners: Callable[[], int],
+        count_partners: Callable[[Collection[str]], int],
         record: NodeRecord,
         stop: StopRequest,
         clock: Clock,
@@ -72,7 +83,9 @@ class RoundRunner:
             manifest: the run.
             trainer: owns the block; its `round_index` is where to go on.
             averager: finds the other replicas.
-            count_partners: how many other replicas of the block are live now; may raise SwarmError.
+            gate: judges averages, and remembers whom not to meet.
+            count_partners: how many other replicas of the block are live now, beside the peers
+                given; may raise SwarmError.
             record: kept up to date while steps go on.
             stop: looked at after each step.
             clock: DHT time.
@@ -80,11 +93,13 @@ class RoundRunner:
         self._manifest = manifest
         self._trainer = trainer
         self._averager = averager
+        self._gate = gate
         self._count_partners = count_partners
         self._record = record
         self._stop = stop
         self._clock = clock
         self._pending: PendingAverage | None = None
+        self._start: Mapping[str, Tensor] = {}
         self._outer = OuterMomentum(manifest.rounds.outer_momentum)
         stop.on_request(self._cancel_pending)
 
@@ -98,7 +113,8 @@ class RoundRunner:
         round_s = self._manifest.rounds.round_s
         ends_at_s = next_round_end_s(self._clock.now_s(), round_s)
         self._trainer.start_round(self._trainer.round_index)
-        self._outer.begin(self._trainer.weights())
+        self._start = self._trainer.weights()
+        self._outer.begin(self._start)
         self._record.update(
             state="training", round_index=self._trainer.round_index, round_ends_at_s=ends_at_s
         )
@@ -148,13 +164,15 @@ class RoundRunner:
     def _begin_average(self, ends_at_s: float) -> int:
         """Start looking for the group unless this replica is alone; how many others there are."""
         try:
-            partners = self._count_partners()
+            partners = self._count_partners(self._gate.refused)
         except SwarmError as exc:
             logger.warning("round %d goes on alone: %s", self._trainer.round_index, exc)
             return 0
         if partners:
             report = PartnerReport(round_index=self._trainer.round_index)
-            self._pending = self._averager.begin(report, ends_at_s=ends_at_s)
+            self._pending = self._averager.begin(
+                report, ends_at_s=ends_at_s, trust=self._gate.trust
+            )
         return partners
 
     def _finish(self, expected_partners: int, loss: float) -> RoundResult:
@@ -182,6 +200,8 @@ class RoundRunner:
             round_index += 1
         if not partners:
             self._outer.reset()
+        self._gate.next_round()
+        self._warn_of_refused()
         self._trainer.round_index = round_index
         return RoundResult(
             round_index=round_index,
@@ -200,15 +220,31 @@ class RoundRunner:
             pending.cancel()
             raise AveragingError("own weights are not finite, so they were not sent")
         size_bytes = sum(tensor.numel() * tensor.element_size() for tensor in own.values())
-        average = pending.finish(
-            own,
-            num_samples=self._trainer.samples_in_round,
-            timeout_s=average_timeout_s(size_bytes, expected_partners + 1),
+        try:
+            average = pending.finish(
+                own,
+                start=self._start,
+                num_samples=self._trainer.samples_in_round,
+                timeout_s=average_timeout_s(size_bytes, expected_partners + 1),
+            )
+        except RoundFailedError as exc:
+            self._gate.blame(exc.blamed)
+            raise
+        reason = self._gate.reason_to_refuse(
+            average, own, self._start, round_index=self._trainer.round_index
         )
-        reason = reason_to_refuse(average, own, round_index=self._trainer.round_index)
         if reason:
             raise AveragingError(reason)
         return average
+
+    def _warn_of_refused(self) -> None:
+        """Say whom this replica does not average with, and why."""
+        refused = self._gate.refused
+        if refused:
+            text = "; ".join(f"{short_peer_id(peer)}: {why}" for peer, why in refused.items())
+            self._record.warn(_REFUSED, text)
+        else:
+            self._record.clear(_REFUSED)
 
     def _cancel_pending(self) -> None:
         pending = self._pending

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 
 from torch import Tensor
 
+from bt_p2p.averaging.gate import Gate
 from bt_p2p.chain.block_rpc import BlockService
 from bt_p2p.chain.service import LocalBlockService
 from bt_p2p.chain.span import SpanService
@@ -32,6 +33,7 @@ from bt_p2p.swarm.averager import HivemindAverager
 from bt_p2p.swarm.block_rpc import HivemindBlockClient, HivemindBlockServer
 from bt_p2p.swarm.health import averager_problem, peer_problem
 from bt_p2p.training.data import BatchSource
+from bt_p2p.training.heldout import HeldOutProbe
 from bt_p2p.training.trainer import BlockTrainer
 from node.copies import Adopt, BlockCopies
 from node.health_watch import HealthWatch
@@ -98,6 +100,7 @@ class Volunteer:
                 self._joined,
                 block,
                 self._make_trainer(block, device, upstream),
+                self._make_gate(block, device, upstream),
                 service,
                 self._keeper,
                 self._reporter,
@@ -224,6 +227,17 @@ class Volunteer:
             upstream=upstream,
             num_parts=self._joined.num_parts,
         )
+
+    def _make_gate(self, block: int, device: DeviceChoice, upstream: UpstreamStack) -> Gate:
+        probe = HeldOutProbe(
+            self._manifest,
+            block,
+            device,
+            self._corpus.heldout,
+            seed=secrets.randbits(64),
+            upstream=upstream,
+        )
+        return Gate(self._peer.peer_id, probe)
 
     # --- between rounds ------------------------------------------------------------------------
 

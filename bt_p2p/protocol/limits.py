@@ -137,3 +137,7 @@ MAX_ROUND_LAG = 3
 """Replicas further apart than this do not average; the one behind fetches first."""
 MIN_TRANSFER_BYTES_PER_S = 1_000_000
 """Slowest link in bytes per second for which averaging deadlines are sized."""
+MAX_WEIGHT_RATIO = 4.0
+"""Samples a replica claims count at most this many times the group's lower median of them."""
+MAX_REMEMBERED_PEERS = 256
+"""Replicas of whom a node keeps an opinion; the least suspicious are forgotten first."""

@@ -17,25 +17,19 @@ import logging
 import multiprocessing
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import hivemind
+import hivemind.averaging.averager
 import torch
-from hivemind.averaging.allreduce import AllReduceRunner, AveragingMode
+from hivemind.averaging.allreduce import AveragingMode
 from hivemind.averaging.averager import DecentralizedAverager
 from hivemind.averaging.control import StepControl
 from hivemind.averaging.group_info import GroupInfo
+from hivemind.averaging.matchmaking import MatchmakingException
 from hivemind.averaging.partition import AllreduceException
-from hivemind.compression import (
-    CompressionBase,
-    Float16Compression,
-    NoCompression,
-    deserialize_torch_tensor,
-    serialize_torch_tensor,
-)
-from hivemind.p2p import PeerID
-from hivemind.proto import averaging_pb2
+from hivemind.compression import CompressionBase, Float16Compression, NoCompression
 from hivemind.utils import MPFuture, get_dht_time
 from torch import Tensor
 
@@ -54,6 +48,12 @@ from bt_p2p.protocol.keys import averaging_prefix
 from bt_p2p.protocol.limits import LATE_PARTNER_S, START_TIMEOUT_S, STOP_TIMEOUT_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.children import live_with_parent
+from bt_p2p.swarm.reducing import (
+    CompleteRunner,
+    MemberFailedError,
+    SelectiveMatchmaking,
+    StepResult,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -66,80 +66,32 @@ _COMPRESSIONS: dict[str, type[CompressionBase]] = {
 }
 
 
-class _CompleteRunner(AllReduceRunner):
-    """An all-reduce that hands out no share of the average once a member is lost.
-
-    hivemind goes on without the member. Who had heard it completely would then take that share for
-    a whole one, and mix it with shares that still contain the member.
-
-    hivemind also sends each member what the average changes of its own share, and the sum is rounded
-    differently by each. `is_exact` sends the average itself. It is for uncompressed weights: a codec
-    would lose more of an average than of a change.
-    """
-
-    def __init__(self, *args: Any, is_exact: bool, **kwargs: Any) -> None:
-        """As in hivemind; what it yields are averages if `is_exact`, else changes."""
-        super().__init__(*args, **kwargs)
-        self.is_exact = is_exact
-
-    async def _accumulate_parts_streaming(
-        self, stream: AsyncIterator[Any], sender_index: int
-    ) -> AsyncIterator[Any]:
-        accumulate = self._exact_parts if self.is_exact else super()._accumulate_parts_streaming
-        async for message in accumulate(stream, sender_index):
-            if self.banned_senders:
-                raise AllreduceException("a member was lost")
-            yield message
-
-    async def _exact_parts(
-        self, stream: AsyncIterator[Any], sender_index: int
-    ) -> AsyncIterator[Any]:
-        """As `_accumulate_parts_streaming` of hivemind 1.1.12, without the subtraction."""
-        part_index = 0
-        try:
-            async for message in stream:
-                part = deserialize_torch_tensor(message.tensor_part)
-                average = await self.tensor_part_reducer.accumulate_part(
-                    sender_index, part_index, part, weight=message.weight
-                )
-                part_index += 1
-                yield averaging_pb2.AveragingData(
-                    code=averaging_pb2.AVERAGED_PART,
-                    tensor_part=serialize_torch_tensor(average, NoCompression.compression_type),
-                )
-        finally:
-            if part_index != self.tensor_part_reducer.num_parts:
-                await self._ban_sender(self.sender_peer_ids[sender_index])
-
-    async def _communicate_with_peer(self, peer_id: PeerID) -> None:
-        if peer_id != self.peer_id or not self.is_exact:
-            await super()._communicate_with_peer(peer_id)
-            return
-        peer_index = self.ordered_peer_ids.index(peer_id)
-        sender_index = self.sender_peer_ids.index(peer_id)
-        for part_index, part in enumerate(self.parts_for_local_averaging):
-            average = await self.tensor_part_reducer.accumulate_part(
-                sender_index, part_index, part, weight=self.weight
-            )
-            self.tensor_part_container.register_processed_part(peer_index, part_index, average)
-
-
 class _CompleteAverager(DecentralizedAverager):
     """A `DecentralizedAverager` whose steps fail when the average is not complete."""
 
-    def __init__(self, *args: Any, compression: CompressionBase, **kwargs: Any) -> None:
-        """As in hivemind, and a flag that both processes see."""
+    def __init__(
+        self, tensors: Sequence[Tensor], *args: Any, compression: CompressionBase, **kwargs: Any
+    ) -> None:
+        """As in hivemind, and what both processes see besides: a flag, and the round's start."""
         self.has_weights = multiprocessing.Value(ctypes.c_bool, False)
+        self.starts = tuple(torch.zeros_like(tensor) for tensor in tensors)
+        for start in self.starts:
+            start.share_memory_()  # type: ignore[no-untyped-call]
+        self._trust: Mapping[str, float] = {}
+        self._runner: Any = None  # of the round that goes on, in the child
         self._is_exact = isinstance(compression, NoCompression)
-        super().__init__(*args, compression=compression, **kwargs)
+        super().__init__(tensors, *args, compression=compression, **kwargs)
 
     def run(self) -> None:
         """Runs in the child."""
         live_with_parent()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        hivemind.averaging.averager.Matchmaking = SelectiveMatchmaking
         super().run()
 
-    def begin_step(self, gather: bytes, *, ends_at_s: float, deadline_s: float) -> StepControl:
+    def begin_step(
+        self, gather: bytes, *, ends_at_s: float, deadline_s: float, trust: Mapping[str, float]
+    ) -> StepControl:
         """As `step` of hivemind 1.1.12, which waits for its child without a deadline.
 
         Raises:
@@ -156,7 +108,8 @@ class _CompleteAverager(DecentralizedAverager):
         )
         attachments = MPFuture()
         try:
-            self._outer_pipe.send(("_step", [], {"step": control, "future_for_init": attachments}))
+            arguments = {"step": control, "future_for_init": attachments, "trust": dict(trust)}
+            self._outer_pipe.send(("_step", [], arguments))
             trigger, cancel = attachments.result(BEGIN_TIMEOUT_S)
         except (TimeoutError, OSError) as exc:
             attachments.cancel()
@@ -175,6 +128,24 @@ class _CompleteAverager(DecentralizedAverager):
             elif not running.cancelled() and running.exception() is None:
                 running.result().finalize(cancel=True)
 
+    async def _step(self, *, trust: Mapping[str, float], **kwargs: Any) -> None:
+        """As in hivemind; peers without trust are not met."""
+        self._trust = trust
+        self._matchmaking.refuses = lambda peer_id: self._trust.get(str(peer_id), 1.0) <= 0
+        await super()._step(**kwargs)
+
+    async def _aggregate_with_group(self, group_info: GroupInfo, **kwargs: Any) -> StepResult:
+        """As in hivemind, and what this replica saw of the others."""
+        self._runner = None
+        try:
+            gathered = await super()._aggregate_with_group(group_info, **kwargs)
+        except MatchmakingException as exc:
+            blamed = {} if self._runner is None else self._runner.blamed()
+            raise MemberFailedError(str(exc), blamed) from exc
+        return StepResult(
+            gathered=gathered, shares=self._runner.shares, observations=self._runner.observations()
+        )
+
     async def _run_allreduce_inplace_(
         self,
         tensors: Sequence[Tensor],
@@ -186,7 +157,9 @@ class _CompleteAverager(DecentralizedAverager):
         if not self.has_weights.value:
             raise AllreduceException("the round was given up before its weights were brought")
         group_id = group_info.group_id if group_id is None else group_id
-        runner = _CompleteRunner(
+        self._runner = runner = CompleteRunner(
+            starts=self.starts,
+            trust=self._trust,
             p2p=self._p2p,
             servicer_type=type(self),
             prefix=self.prefix,
@@ -265,7 +238,9 @@ class HivemindAverager:
         finally:
             signal.signal(signal.SIGINT, handler)  # hivemind leaves it ignored
 
-    def begin(self, report: PartnerReport, *, ends_at_s: float) -> HivemindPendingAverage:
+    def begin(
+        self, report: PartnerReport, *, ends_at_s: float, trust: Mapping[str, float] | None = None
+    ) -> HivemindPendingAverage:
         """Start looking for a group that averages at a moment.
 
         Raises:
@@ -277,6 +252,7 @@ class HivemindAverager:
             wire.pack({"round": report.round_index}),
             ends_at_s=ends_at_s,
             deadline_s=max(ends_at_s, get_dht_time()) + LATE_PARTNER_S,
+            trust=trust or {},
         )
         return HivemindPendingAverage(self._averager, self._buffers, control)
 
@@ -321,7 +297,12 @@ class HivemindPendingAverage:
         self._control = control
 
     def finish(
-        self, weights: Mapping[str, Tensor], *, num_samples: int, timeout_s: float
+        self,
+        weights: Mapping[str, Tensor],
+        *,
+        start: Mapping[str, Tensor],
+        num_samples: int,
+        timeout_s: float,
     ) -> GroupAverage:
         """Bring the weights, wait for the group, and return its average."""
         if not is_finite(weights):
@@ -329,13 +310,16 @@ class HivemindPendingAverage:
             raise RoundFailedError("own weights are not finite, so they were not sent")
         deadline_s = time.monotonic() + timeout_s
         with self._locked_buffers(timeout_s):
-            for name, buffer in self._buffers.items():
+            for (name, buffer), begun in zip(
+                self._buffers.items(), self._averager.starts, strict=True
+            ):
                 buffer.copy_(weights[name])
+                begun.copy_(start[name])
             self._averager.has_weights.value = True
         self._control.weight = float(max(1, num_samples))
         self._control.allow_allreduce()
         try:
-            gathered = self._control.result(max(0.0, deadline_s - time.monotonic()))
+            result = self._control.result(max(0.0, deadline_s - time.monotonic()))
         except TimeoutError as exc:
             self.cancel()
             raise RoundFailedError(f"the average took over {timeout_s:.0f} s") from exc
@@ -345,7 +329,12 @@ class HivemindPendingAverage:
             self._averager.has_weights.value = False
         with self._locked_buffers(max(1.0, deadline_s - time.monotonic())):
             averaged = {name: buffer.clone() for name, buffer in self._buffers.items()}
-        return GroupAverage(weights=averaged, partners=self._read_reports(gathered))
+        return GroupAverage(
+            weights=averaged,
+            partners=self._read_reports(result.gathered),
+            shares=result.shares,
+            observations=result.observations,
+        )
 
     @contextlib.contextmanager
     def _locked_buffers(self, timeout_s: float) -> Iterator[None]:
@@ -395,4 +384,5 @@ def _averaging_error(error: BaseException) -> AveragingError:
     text = str(error).strip().removeprefix("Unable to run All-Reduce:").strip()
     if "could not find a group" in text:
         return GroupNotFormedError("no other replica was there in time")
-    return RoundFailedError(text or "a member was too slow or went away")
+    blamed = error.blamed if isinstance(error, MemberFailedError) else {}
+    return RoundFailedError(text or "a member was too slow or went away", blamed=blamed)

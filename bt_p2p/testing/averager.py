@@ -1,7 +1,8 @@
 """The `GroupAverager` port in memory: replicas meet on one hub.
 
-Members that began the same round of the same block, with the same shapes, form a group. It waits
-until each of them brought its weights or cancelled; all members see the same outcome.
+Members that began the same round of the same block, with the same shapes, form a group, unless one
+refuses another. It waits until each of them brought its weights or cancelled; then each merges a
+share, and all see the same average.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor
 
 from bt_p2p.averaging.admission import is_finite
-from bt_p2p.averaging.averager import GroupAverage, PartnerReport
+from bt_p2p.averaging.averager import GroupAverage, PartnerReport, Share
+from bt_p2p.averaging.merge import Observation, ShareMerger
 from bt_p2p.clock import Clock, SystemClock
 from bt_p2p.errors import GroupNotFormedError, RoundFailedError, SwarmError
 from bt_p2p.protocol.limits import LATE_PARTNER_S
@@ -27,17 +29,37 @@ _GroupKey = tuple[str, int, float, tuple[tuple[str, tuple[int, ...]], ...]]
 
 
 @dataclass
+class _Brought:
+    """What one member brought, flat."""
+
+    weights_P: Tensor
+    start_P: Tensor
+    num_samples: int
+
+
+@dataclass
 class _Group:
     """One round of one block; guarded by the hub's lock."""
 
     members: dict[str, PartnerReport] = field(default_factory=dict)
-    brought: dict[str, tuple[dict[str, Tensor], int]] = field(default_factory=dict)
-    average: dict[str, Tensor] | None = None
+    trust: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    brought: dict[str, _Brought] = field(default_factory=dict)
+    average_P: Tensor | None = None
+    shares: tuple[Share, ...] = ()
+    observations: dict[str, dict[str, Observation]] = field(default_factory=dict)
     problem: str = ""
+    blamed: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
-        return self.average is not None or bool(self.problem)
+        return self.average_P is not None or bool(self.problem)
+
+    def takes(self, peer_id: str, trust: Mapping[str, float]) -> bool:
+        """Whether nobody in it refuses this peer, nor the other way round."""
+        return not self.is_over and all(
+            trust.get(member, 1.0) > 0 and self.trust[member].get(peer_id, 1.0) > 0
+            for member in self.members
+        )
 
 
 class AveragingHub:
@@ -48,15 +70,20 @@ class AveragingHub:
         self._clock = SystemClock() if clock is None else clock
         self._timer = SystemClock()
         self._changed = threading.Condition()
-        self._groups: dict[_GroupKey, _Group] = {}
+        self._groups: dict[_GroupKey, list[_Group]] = {}
 
-    def join(self, key: _GroupKey, peer_id: str, report: PartnerReport) -> _Group:
-        """Become a member of a round; of a new one if the round is over already."""
+    def join(
+        self, key: _GroupKey, peer_id: str, report: PartnerReport, trust: Mapping[str, float]
+    ) -> _Group:
+        """Become a member of a group of this round; of a new one if no other takes it."""
         with self._changed:
-            group = self._groups.get(key)
-            if group is None or group.is_over:
-                group = self._groups[key] = _Group()
+            groups = self._groups.setdefault(key, [])
+            group = next((each for each in groups if each.takes(peer_id, trust)), None)
+            if group is None:
+                group = _Group()
+                groups.append(group)
             group.members[peer_id] = report
+            group.trust[peer_id] = trust
             self._changed.notify_all()
             return group
 
@@ -72,7 +99,8 @@ class AveragingHub:
         self,
         group: _Group,
         peer_id: str,
-        weights: dict[str, Tensor],
+        weights: Mapping[str, Tensor],
+        start: Mapping[str, Tensor],
         num_samples: int,
         *,
         ends_at_s: float,
@@ -85,7 +113,10 @@ class AveragingHub:
                 raise RoundFailedError("this round was cancelled")
             if not is_finite(weights):
                 group.problem = f"weights of …{peer_id[-6:]} are not finite"
-            group.brought[peer_id] = (weights, max(1, num_samples))
+                group.blamed[peer_id] = "its weights are not finite"
+            group.brought[peer_id] = _Brought(
+                _flat(weights), _flat({name: start[name] for name in weights}), max(1, num_samples)
+            )
             self._settle(group)
             self._changed.notify_all()
             while not group.is_over:
@@ -100,29 +131,51 @@ class AveragingHub:
                     self._changed.notify_all()
                     break
                 self._changed.wait(min(left_s, _POLL_S))
-            if group.average is None:
-                raise RoundFailedError(group.problem)
+            if group.average_P is None:
+                raise RoundFailedError(group.problem, blamed=group.blamed)
+            parts = torch.split(group.average_P, [tensor.numel() for tensor in weights.values()])
             return GroupAverage(
-                weights={name: tensor.clone() for name, tensor in group.average.items()},
+                weights={
+                    name: part.view_as(weights[name]).clone()
+                    for name, part in zip(weights, parts, strict=True)
+                },
                 partners={
                     member: report for member, report in group.members.items() if member != peer_id
                 },
+                shares=group.shares,
+                observations=group.observations[peer_id],
             )
 
     def _settle(self, group: _Group) -> None:
-        """Average once everybody's weights are in."""
+        """Average once everybody's weights are in: every member merges a share."""
         if group.is_over or len(group.members) < 2 or group.members.keys() != group.brought.keys():
             return
-        total = sum(num_samples for _, num_samples in group.brought.values())
-        contributions = list(group.brought.values())
-        group.average = {
-            name: torch.stack(
-                [weights[name].double() * (samples / total) for weights, samples in contributions]
+        members = list(group.members)
+        brought = [group.brought[member] for member in members]
+        total = len(brought[0].weights_P)
+        borders = [index * total // len(members) for index in range(len(members) + 1)]
+        merged, shares = [], []
+        for index, member in enumerate(members):
+            part = slice(borders[index], borders[index + 1])
+            trust = [group.trust[member].get(other, 1.0) for other in members]
+            merger = ShareMerger(trust, index)
+            merged.append(
+                merger.merge(
+                    [each.weights_P[part] for each in brought],
+                    [each.num_samples for each in brought],
+                    brought[index].start_P[part],
+                )
             )
-            .sum(dim=0)
-            .float()
-            for name in contributions[0][0]
-        }
+            shares.append(Share(peer_id=member, num_elements=part.stop - part.start))
+            group.observations[member] = {
+                members[other]: seen for other, seen in merger.observations().items()
+            }
+        group.shares = tuple(shares)
+        group.average_P = torch.cat(merged)
+
+
+def _flat(weights: Mapping[str, Tensor]) -> Tensor:
+    return torch.cat([tensor.detach().cpu().float().flatten() for tensor in weights.values()])
 
 
 class InMemoryAverager:
@@ -144,7 +197,9 @@ class InMemoryAverager:
         self._shapes = tuple((name, tuple(shape)) for name, shape in shapes.items())
         self._is_stopped = False
 
-    def begin(self, report: PartnerReport, *, ends_at_s: float) -> InMemoryPendingAverage:
+    def begin(
+        self, report: PartnerReport, *, ends_at_s: float, trust: Mapping[str, float] | None = None
+    ) -> InMemoryPendingAverage:
         """Start looking for a group that averages at a moment.
 
         Raises:
@@ -152,7 +207,8 @@ class InMemoryAverager:
         """
         if self._is_stopped:
             raise SwarmError("the averager has ended; restart the node")
-        group = self._hub.join((*self._prefix, ends_at_s, self._shapes), self._peer_id, report)
+        key = (*self._prefix, ends_at_s, self._shapes)
+        group = self._hub.join(key, self._peer_id, report, trust or {})
         return InMemoryPendingAverage(self._hub, group, self._peer_id, ends_at_s)
 
     def stop(self) -> None:
@@ -171,14 +227,19 @@ class InMemoryPendingAverage:
         self._ends_at_s = ends_at_s
 
     def finish(
-        self, weights: Mapping[str, Tensor], *, num_samples: int, timeout_s: float
+        self,
+        weights: Mapping[str, Tensor],
+        *,
+        start: Mapping[str, Tensor],
+        num_samples: int,
+        timeout_s: float,
     ) -> GroupAverage:
         """Bring the weights, wait for the group, and return its average."""
-        copies = {name: tensor.detach().cpu().float().clone() for name, tensor in weights.items()}
         return self._hub.bring(
             self._group,
             self._peer_id,
-            copies,
+            weights,
+            start,
             num_samples,
             ends_at_s=self._ends_at_s,
             timeout_s=timeout_s,

@@ -28,9 +28,10 @@ from bt_p2p.errors import AveragingError
 from bt_p2p.protocol.address import parse_peer_addresses
 from bt_p2p.protocol.identity import PeerIdentity
 from bt_p2p.protocol.manifest import RunManifest
-from bt_p2p.swarm.averager import HivemindAverager, _CompleteRunner
+from bt_p2p.swarm.averager import HivemindAverager
 from bt_p2p.swarm.block_rpc import HivemindBlockServer
 from bt_p2p.swarm.process import PeerOptions, start_peer
+from bt_p2p.swarm.reducing import CompleteRunner
 from bt_p2p.testing.tiny import tiny_service
 
 TOLERANCE = 1e-5
@@ -88,9 +89,12 @@ class Peer:
         given = {name: tensor.clone() for name, tensor in weights.items()}
         expected = [self._mean(group) for group in groups]
         answer: dict[str, Any] = {"error": "", "kind": "", "group": -1}
+        start = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
         started_s = time.monotonic()
         try:
-            average = self._pending.finish(weights, num_samples=samples, timeout_s=timeout_s)
+            average = self._pending.finish(
+                weights, start=start, num_samples=samples, timeout_s=timeout_s
+            )
         except AveragingError as exc:
             answer |= {"error": str(exc) or "?", "kind": type(exc).__name__}
         else:
@@ -116,7 +120,7 @@ class Peer:
 
     def starve(self, *, peer_id: str) -> None:
         """From now on (before `open_averager`) send one member the first part of its share only."""
-        original = _CompleteRunner._generate_input_for_peer
+        original = CompleteRunner._generate_input_for_peer
 
         async def generate(self: Any, peer_index: int) -> Any:
             num_sent = 0
@@ -126,7 +130,7 @@ class Peer:
                 num_sent += 1
                 yield message
 
-        _CompleteRunner._generate_input_for_peer = generate
+        CompleteRunner._generate_input_for_peer = generate
 
     def freeze_averager(self) -> None:
         """Stop the averager's process alone."""

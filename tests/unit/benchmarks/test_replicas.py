@@ -134,7 +134,9 @@ def test_the_mean_is_the_one_of_the_librarys_averager() -> None:
     def finish(index: int) -> None:
         each = contributions[index]
         averages.append(
-            pending[index].finish(each.weights, num_samples=each.num_samples, timeout_s=5)
+            pending[index].finish(
+                each.weights, start=each.weights, num_samples=each.num_samples, timeout_s=5
+            )
         )
 
     threads = [threading.Thread(target=finish, args=(index,)) for index in range(2)]

@@ -1,0 +1,193 @@
+"""What a round says against the replicas that took part. Pure; `memory` adds it up.
+
+The thresholds are between what was measured of honest replicas and of attackers (design note 0013).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bt_p2p.averaging.averager import GroupAverage
+from bt_p2p.averaging.memory import REFUSE_AT, Evidence
+from bt_p2p.averaging.merge import Observation
+from bt_p2p.protocol.limits import MAX_WEIGHT_RATIO
+
+FAR = 4.0
+"""Times the usual distance from the group; honest replicas that missed three rounds are below."""
+MIN_AGREEMENT = 0.4
+"""Of the usual agreement; honest replicas are above 0.8, those that missed a round above 0.4."""
+STALE = 0.1
+"""Of the change that the claimed samples make elsewhere."""
+MAX_GAP_SHARE = 0.25
+"""Of what a replica has learned in a round, the average may lose this much on held-out text."""
+_CLEAR_AGREEMENT = 0.1
+"""Below it even the group's own members agree on nothing."""
+_AGAINST = -0.1
+"""Cosine of two changes that are against each other, not merely unlike."""
+_PER_ROUND = 1.6
+"""At most, from what may be chance: two rounds in a row are not, and come to `REFUSE_AT`."""
+_STALE_STRENGTH = 0.5
+_MIN_ERROR_NATS = 0.001
+"""Windows of a very short text are the same ones, which says nothing of their error."""
+
+
+def against_sender(seen: Observation) -> Evidence | None:
+    """What a reducer's view of a member's weights says against it."""
+    found = [
+        evidence
+        for evidence in (_far(seen), _elsewhere(seen), _stale(seen))
+        if evidence is not None
+    ]
+    return max(found, key=lambda evidence: evidence.strength, default=None)
+
+
+def _far(seen: Observation) -> Evidence | None:
+    if seen.distance > FAR:
+        reason = f"its weights are {seen.distance:.1f} x as far from the group's as usual"
+        return Evidence(strength=min(REFUSE_AT, seen.distance / FAR - 1), reason=reason)
+    limit = FAR * min(MAX_WEIGHT_RATIO, max(1.0, seen.claim))
+    if seen.change > limit:
+        reason = f"norm of change {seen.change:.1f} x the usual"
+        return Evidence(strength=min(REFUSE_AT, seen.change / limit - 1), reason=reason)
+    return None
+
+
+def _elsewhere(seen: Observation) -> Evidence | None:
+    if seen.change < STALE:  # too small to have a direction, or to do harm by it
+        return None
+    if seen.usual_agreement == 1.0:  # a group of two: only what goes against ours is strange
+        shortfall = _AGAINST - seen.agreement
+    elif seen.usual_agreement >= _CLEAR_AGREEMENT:
+        shortfall = 1 - seen.agreement / (MIN_AGREEMENT * seen.usual_agreement)
+    else:
+        return None
+    if shortfall <= 0:
+        return None
+    against = "against" if seen.agreement < 0 else "elsewhere than"
+    where = "the group's" if seen.usual_agreement != 1.0 else "ours"
+    return Evidence(
+        strength=min(_PER_ROUND, shortfall), reason=f"its weights move {against} {where}"
+    )
+
+
+def _stale(seen: Observation) -> Evidence | None:
+    if seen.change >= STALE * min(1.0, seen.claim):
+        return None
+    return Evidence(
+        strength=_STALE_STRENGTH, reason="its weights do not change as the samples it claims would"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ShareView:
+    """What a replica sees of a share of the average."""
+
+    moved: float
+    """Norm of average minus own, over that of own minus start."""
+    agreement: float
+    """Cosine of average minus start and own minus start."""
+
+
+def against_reducers(
+    average: GroupAverage, own: Mapping[str, Tensor], start: Mapping[str, Tensor], *, peer_id: str
+) -> dict[str, Evidence]:
+    """What the shares of the average say against the members that made them.
+
+    Measured by the share that this replica made itself; says nothing when it made none, or has not
+    trained.
+
+    Args:
+        average: the result of a round.
+        own: what this replica brought.
+        start: what it began the round with.
+        peer_id: of this replica.
+    """
+    views = _views(average, own, start)
+    mine = views.pop(peer_id, None)
+    found: dict[str, Evidence] = {}
+    if mine is None:
+        return found
+    for maker, view in views.items():
+        limit = FAR * max(mine.moved, 1.0)
+        if view.moved > limit:
+            reason = f"its share of an average moved {view.moved / limit * FAR:.1f} x the usual"
+            strength = min(REFUSE_AT, view.moved / limit)
+            found[maker] = Evidence(strength=strength, reason=reason)
+        elif view.agreement < _AGAINST and mine.agreement > -_AGAINST:
+            reason = "its share of an average moves against what all members trained"
+            found[maker] = Evidence(strength=_PER_ROUND, reason=reason)
+    return found
+
+
+def _views(
+    average: GroupAverage, own: Mapping[str, Tensor], start: Mapping[str, Tensor]
+) -> dict[str, _ShareView]:
+    averaged_P, own_P, start_P = (
+        torch.cat([tensors[name].flatten() for name in average.weights])
+        for tensors in (average.weights, own, start)
+    )
+    views: dict[str, _ShareView] = {}
+    first = 0
+    for share in average.shares:
+        part = slice(first, first + share.num_elements)
+        first += share.num_elements
+        trained_P = own_P[part] - start_P[part]
+        trained = float(trained_P.norm())
+        if not trained:
+            continue
+        change_P = averaged_P[part] - start_P[part]
+        change = float(change_P.norm())
+        views[share.peer_id] = _ShareView(
+            moved=float((averaged_P[part] - own_P[part]).norm()) / trained,
+            agreement=float(trained_P @ change_P) / (trained * change) if change else 0.0,
+        )
+    return views
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOutScores:
+    """Cross entropies of the same private held-out windows, nats per byte of each window."""
+
+    average_N: Tensor
+    own_N: Tensor
+    start_N: Tensor
+
+
+def loss_of_average(scores: HeldOutScores) -> tuple[float, float]:
+    """How much worse the average is than it may be, nats per byte, and the standard error of that.
+
+    It may be worse than our own weights by a share of what these learned in the round: a replica
+    that is faster than the others gives up a little, and gets it back from them in the next rounds.
+    """
+    if not bool(torch.isfinite(scores.average_N).all()):
+        return math.inf, 0.0
+    if not bool(torch.isfinite(scores.own_N).all()):
+        return -math.inf, 0.0
+    learned = max(0.0, float((scores.start_N - scores.own_N).mean()))
+    worse_N = (scores.average_N - scores.own_N).double()
+    standard_error = float(worse_N.std()) / math.sqrt(len(worse_N))
+    return float(worse_N.mean()) - MAX_GAP_SHARE * learned, max(_MIN_ERROR_NATS, standard_error)
+
+
+def against_partners(
+    excess: float, standard_error: float, partners: tuple[str, ...]
+) -> dict[str, Evidence]:
+    """What an average that is worse than it may be says against those who were in it.
+
+    Args:
+        excess: nats per byte over what it may be.
+        standard_error: of that.
+        partners: the other members; each is suspected of its part.
+    """
+    if not partners or not excess > standard_error:
+        return {}
+    strength = min(_PER_ROUND, excess / standard_error if standard_error else _PER_ROUND)
+    reason = f"averages with it are {excess:.3f} nats/byte worse on held-out text than they may be"
+    return {
+        peer_id: Evidence(strength=strength / len(partners), reason=reason) for peer_id in partners
+    }
