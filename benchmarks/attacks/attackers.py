@@ -56,8 +56,8 @@ class Attacker:
                 return 2 * start_P - trained_P
             case "noise":
                 noise_P = torch.from_numpy(self._draw(len(start_P)))
-                size = (honest_MP - start_P).norm(dim=1).median()
-                return start_P + _NOISE_SCALE * size * noise_P / noise_P.norm()
+                size = float((honest_MP - start_P).norm(dim=1).median())
+                return start_P + noise_P * (_NOISE_SCALE * size / float(noise_P.norm()))
             case "replay":
                 if self._kept_P is None:
                     self._kept_P = start_P.clone()
