@@ -39,6 +39,8 @@ class Meeting:
     manifest: RunManifest
     make: Callable[[int, RunManifest, int, Mapping[str, Sequence[int]]], GroupAverager]
     """An averager of the peer with this index, for a run, a block and shapes."""
+    peer_ids: Sequence[str]
+    """Of members 0, 1 and 2."""
     next_end_s: Callable[[], float]
     """A moment so far away that all members find each other before it."""
     reach: Callable[[float], object]
@@ -73,6 +75,7 @@ def meeting(request) -> Iterator[Meeting]:
             yield Meeting(
                 manifest=manifest,
                 make=make,
+                peer_ids=[f"peer-{index}" for index in range(3)],
                 next_end_s=clock.now_s,
                 reach=reach,
                 timeout_s=0.1,
@@ -93,6 +96,7 @@ def meeting(request) -> Iterator[Meeting]:
         yield Meeting(
             manifest=manifest,
             make=make_real,
+            peer_ids=[peer.swarm.peer_id for peer in peers],
             next_end_s=lambda: SystemClock().now_s() + search_s,
             reach=wait_for_time,
             timeout_s=12.0,
@@ -304,6 +308,46 @@ def test_a_member_with_broken_weights_reaches_nobody(meeting, value):
     assert isinstance(outcomes[2], RoundFailedError)
     assert survivors_are_whole(outcomes[:2], mean_of(weights[:2], [3, 5])), outcomes
     assert meeting.timeout_s + 1.0 > SystemClock().monotonic_s() - started_s
+
+
+def test_a_member_far_from_the_others_is_pulled_back_and_seen(meeting):
+    """Its weights move nobody far, and each of the others knows whose they were."""
+    averagers = [meeting.averager(index) for index in range(3)]
+    weights = [random_weights(index) for index in range(3)]
+    for tensor in weights[2].values():
+        tensor.mul_(1000)
+    pending = begin_all(averagers, meeting.next_end_s())
+    outcomes = finish_all(pending, weights, [1, 1, 1], timeout_s=meeting.timeout_s)
+    assert [] == [outcome for outcome in outcomes if isinstance(outcome, AveragingError)]
+    for index, outcome in enumerate(outcomes[:2]):
+        assert 3.0 > largest_difference(weights[index], outcome.weights)
+        assert set(meeting.peer_ids) - {meeting.peer_ids[index]} == outcome.observations.keys()
+        assert 100 < outcome.observations[meeting.peer_ids[2]].distance
+        assert 2 > outcome.observations[meeting.peer_ids[1 - index]].distance
+        assert set(meeting.peer_ids) == {share.peer_id for share in outcome.shares}
+        num_elements = sum(tensor.numel() for tensor in outcome.weights.values())
+        assert num_elements == sum(share.num_elements for share in outcome.shares)
+
+
+def test_a_member_that_is_not_trusted_is_not_met(meeting):
+    """Neither leads it nor is led by it, though it trusts the other; and later it is met again."""
+    averagers = [meeting.averager(index) for index in range(2)]
+    weights = [random_weights(index) for index in range(2)]
+    for trust, is_met in ((0.0, False), (0.5, True)):
+        ends_at_s = meeting.next_end_s()
+        pending = [
+            averagers[0].begin(
+                PartnerReport(round_index=0),
+                ends_at_s=ends_at_s,
+                trust={meeting.peer_ids[1]: trust},
+            ),
+            averagers[1].begin(PartnerReport(round_index=0), ends_at_s=ends_at_s),
+        ]
+        if not is_met:
+            meeting.reach(ends_at_s)
+        outcomes = finish_all(pending, weights, [1, 1], timeout_s=meeting.timeout_s)
+        expected = GroupAverage if is_met else GroupNotFormedError
+        assert [expected] * 2 == [type(outcome) for outcome in outcomes]
 
 
 def test_stop_ends_an_averager_twice_without_harm(meeting):

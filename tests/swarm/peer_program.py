@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from hivemind.utils import MPFuture, get_dht_time
 
 import bt_p2p.swarm.averager as averager_module
 from bt_p2p.averaging.averager import PartnerReport
+from bt_p2p.averaging.gate import Gate
 from bt_p2p.errors import AveragingError
 from bt_p2p.protocol.address import parse_peer_addresses
 from bt_p2p.protocol.identity import PeerIdentity
@@ -44,6 +46,8 @@ class Peer:
         self._swarm = None
         self._averager = None
         self._pending = None
+        self._gate = None
+        self._trained: dict[str, torch.Tensor] = {}
         self._identity = PeerIdentity.generate()
 
     def join(self, *, initial_peers: list[str], folder: str) -> dict[str, Any]:
@@ -69,6 +73,7 @@ class Peer:
         self._averager = HivemindAverager(
             self._swarm.dht, RunManifest.build(manifest), block, self._shapes
         )
+        self._gate = Gate(self._swarm.peer_id, _distances)
         return {"sigint_kept": handler is signal.getsignal(signal.SIGINT)}
 
     def begin(self, *, round_index: int, ends_at_s: float) -> None:
@@ -117,6 +122,41 @@ class Peer:
         self._pending._control.allow_allreduce()
         with contextlib.suppress(Exception):
             self._pending._control.result(10)
+
+    def gated_round(self, *, number: int, ends_at_s: float, flip: float) -> dict[str, Any]:
+        """A round of a make-believe training towards ones, with the real gate and averager.
+
+        Args:
+            number: of the round.
+            ends_at_s: when it ends.
+            flip: 0 for an honest replica; else it brings its change times -flip.
+        """
+        start = dict(self._trained) or {n: torch.zeros(s) for n, s in self._shapes.items()}
+        noise = torch.Generator().manual_seed(os.getpid() * 1000 + number)
+        own = {
+            name: tensor + 0.3 * (1 - tensor) + 0.1 * torch.randn(tensor.shape, generator=noise)
+            for name, tensor in start.items()
+        }
+        brought = own
+        if flip:
+            brought = {name: start[name] - flip * (own[name] - start[name]) for name in own}
+        report = PartnerReport(round_index=number)
+        pending = self._averager.begin(report, ends_at_s=ends_at_s, trust=self._gate.trust)
+        time.sleep(max(0.0, ends_at_s - time.time()))
+        answer = {"error": "", "partners": []}
+        adopted = own
+        try:
+            average = pending.finish(brought, start=start, num_samples=8, timeout_s=8)
+            answer["partners"] = sorted(average.partners)
+            reason = self._gate.reason_to_refuse(average, own, start, round_index=number)
+            answer["error"] = reason
+            adopted = own if reason and not flip else average.weights
+        except AveragingError as exc:
+            answer["error"] = str(exc)
+        self._gate.next_round()
+        self._trained = adopted
+        error = torch.cat([1 - tensor.flatten() for tensor in adopted.values()])
+        return answer | {"refused": self._gate.refused, "rms": float(error.square().mean().sqrt())}
 
     def starve(self, *, peer_id: str) -> None:
         """From now on (before `open_averager`) send one member the first part of its share only."""
@@ -177,6 +217,20 @@ class Peer:
             for name, tensor in self._weights(seed).items():
                 mean[name].add_(tensor, alpha=samples / total)
         return mean
+
+
+def _distances(candidates: Sequence[Mapping[str, torch.Tensor]]) -> list[torch.Tensor]:
+    """In place of losses: of each piece of the weights, how far from ones it is."""
+    return [
+        torch.stack(
+            [
+                (1 - piece).square().mean()
+                for tensor in weights.values()
+                for piece in tensor.chunk(16)
+            ]
+        )
+        for weights in candidates
+    ]
 
 
 def _is_close(expected: torch.Tensor, actual: torch.Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bt_p2p.averaging.averager import GroupAverage, PartnerReport
+from bt_p2p.averaging.gate import Gate
 from bt_p2p.errors import GroupNotFormedError, RoundFailedError, SwarmError, TrainingError
 from bt_p2p.model.device import DeviceChoice
 from bt_p2p.protocol.limits import MAX_ROUND_LAG
@@ -49,16 +50,27 @@ class ScriptedAverager:
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.begun: list[tuple[int, float]] = []
+        self.trust: dict[str, float] = {}
+        self.start: dict[str, Tensor] = {}
         self.sent: dict[str, Tensor] = {}
         self.num_cancelled = 0
 
-    def begin(self, report: PartnerReport, *, ends_at_s: float) -> ScriptedAverager:
+    def begin(
+        self, report: PartnerReport, *, ends_at_s: float, trust: Mapping[str, float] | None = None
+    ) -> ScriptedAverager:
+        self.trust = dict(trust or {})
         self.begun.append((report.round_index, ends_at_s))
         return self
 
     def finish(
-        self, weights: Mapping[str, Tensor], *, num_samples: int, timeout_s: float
+        self,
+        weights: Mapping[str, Tensor],
+        *,
+        start: Mapping[str, Tensor],
+        num_samples: int,
+        timeout_s: float,
     ) -> GroupAverage:
+        self.start = dict(start)
         self.sent = {name: tensor.clone() for name, tensor in weights.items()}
         return self.outcome(weights, num_samples)
 
@@ -91,17 +103,26 @@ class Bench:
         self.record = NodeRecord(folder, snapshot, self.clock)
         self.stop = StopRequest()
         self.partners = partners
+        self.not_counted: list[list[str]] = []
+        self.nats_of_average = 1.0
+        self.gate = Gate("me", lambda _weights: [torch.full((4,), n) for n in self.nats()])
         self.runner = RoundRunner(
             self.manifest,
             self.trainer,
             self.averager,
+            self.gate,
             count_partners=self.count,
             record=self.record,
             stop=self.stop,
             clock=self.clock,
         )
 
-    def count(self) -> int:
+    def nats(self) -> tuple[float, float, float]:
+        """On held-out text: of the average, of own weights, of the start."""
+        return self.nats_of_average, 1.0, 1.0
+
+    def count(self, refused: Collection[str]) -> int:
+        self.not_counted.append(sorted(refused))
         if isinstance(self.partners, SwarmError):
             raise self.partners
         return self.partners
@@ -214,6 +235,43 @@ def test_an_average_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     assert all(bool(torch.isfinite(tensor).all()) for tensor in bench.trainer.weights().values())
 
 
+def test_an_average_that_is_worse_on_held_out_text_is_refused(tmp_path: Path) -> None:
+    """Twice, and the partner is not met again; status says why."""
+    bench = Bench(tmp_path, average_at(0.25))
+    start = bench.trainer.weights()
+    bench.nats_of_average = 1.5
+
+    results = [bench.runner.run_round() for _ in range(3)]
+
+    assert all(result is not None and result.is_failure for result in results)
+    outcome = "dropped: the average is 0.500 nats/byte worse than own weights on held-out text"
+    assert outcome == results[0].outcome
+    assert not any(bool((tensor == 0.25).all()) for tensor in bench.trainer.weights().values())
+    assert all(not torch.equal(start[name], sent) for name, sent in bench.averager.sent.items())
+    assert [[], [], ["peer"]] == bench.not_counted
+    assert {"peer": 0.0} == bench.averager.trust
+    [warning] = bench.record.snapshot.warnings
+    assert warning.startswith("refused: …peer: averages with it are 0.500 nats/byte worse")
+
+
+def test_the_averager_learns_what_the_round_began_with(tmp_path: Path) -> None:
+    """Reducers compare what others changed since."""
+    bench = Bench(tmp_path, average_at(0.25))
+    start = bench.trainer.weights()
+    bench.runner.run_round()
+    assert all(torch.equal(start[name], tensor) for name, tensor in bench.averager.start.items())
+
+
+def test_who_sends_malformed_weights_is_not_met_again(tmp_path: Path) -> None:
+    """Once is enough."""
+    error = RoundFailedError("lost …abc", blamed={"abc": "sent malformed weights"})
+    bench = Bench(tmp_path, failing_with(error))
+    bench.runner.run_round()
+    assert ["refused: …abc: sent malformed weights"] == bench.record.snapshot.warnings
+    bench.runner.run_round()
+    assert [[], ["abc"]] == bench.not_counted
+
+
 def test_an_average_with_a_replica_too_far_away_is_refused(tmp_path: Path) -> None:
     """Weights of another age are not mixed in."""
     bench = Bench(tmp_path, average_at(0.0, round_index=MAX_ROUND_LAG + 1))
@@ -269,9 +327,9 @@ def test_a_stop_in_mid_round_ends_it_and_cancels_the_search(tmp_path: Path) -> N
     bench = Bench(tmp_path, average_at(0.0))
     count = bench.count
 
-    def count_and_stop() -> int:
+    def count_and_stop(refused: Collection[str]) -> int:
         bench.stop.event.set()
-        return count()
+        return count(refused)
 
     bench.runner._count_partners = count_and_stop
 

@@ -1,0 +1,79 @@
+"""Replicas that bring harmful weights: the others stay sane, find out who it was, and leave it out."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bt_p2p.averaging.schedule import matchmaking_s
+from bt_p2p.testing.tiny import tiny_manifest
+from tests.swarm.names import unique_name
+
+pytestmark = [pytest.mark.swarm, pytest.mark.slow, pytest.mark.timeout(120)]
+
+ROUND_S = 4.0
+SEARCH_S = matchmaking_s(ROUND_S) + 0.7
+
+
+@pytest.fixture
+def swarm_of(processes):
+    """Peers with averagers of the same block."""
+
+    def start(num_peers: int) -> list:
+        manifest = tiny_manifest(unique_name(), round_s=ROUND_S).model_dump(mode="json")
+        peers = [processes() for _ in range(num_peers)]
+        for peer in peers:
+            peer.ask(
+                "open_averager", manifest=manifest, block=0, sizes=[150_000, 900], exchange_s=8.0
+            )
+        return peers
+
+    return start
+
+
+def run_round(peers: list, number: int, flips: list[float]) -> list[dict]:
+    """One round of all; what each says of it."""
+    ends_at_s = time.time() + SEARCH_S
+    for peer, flip in zip(peers, flips, strict=True):
+        peer.send("gated_round", number=number, ends_at_s=ends_at_s, flip=flip)
+    return [peer.wait() for peer in peers]
+
+
+def test_one_hostile_replica_among_four_is_named_and_left_out(swarm_of):
+    """It brings ten times its change, backwards. Rounds that do not form for lack of time count not."""
+    *honest, hostile = swarm_of(4)
+    everybody = {peer.peer_id for peer in honest}
+    rms_before, was_left_out = 1.1, False
+    for number in range(8):
+        answers = run_round([*honest, hostile], number, [0.0, 0.0, 0.0, 10.0])[:3]
+        for answer in answers:
+            assert answer["rms"] < 0.8 * rms_before, answers  # sane, and they get on
+            assert answer["refused"].keys() <= {hostile.peer_id}
+        rms_before = max(answer["rms"] for answer in answers)
+        if was_left_out and all(len(answer["partners"]) == 2 for answer in answers):
+            for peer, answer in zip(honest, answers, strict=True):
+                assert everybody - {peer.peer_id} == set(answer["partners"])
+            break
+        was_left_out = all(answer["refused"] for answer in answers)
+    else:
+        pytest.fail(f"it was never left out: {answers}")
+    assert "x as far from the group's as usual" in answers[0]["refused"][hostile.peer_id]
+
+
+def test_the_honest_one_of_two_keeps_its_own_weights(swarm_of):
+    """The other undoes every change, so that the mean of both stands still."""
+    honest, hostile = swarm_of(2)
+    refusals, rms_before = [], 1.1
+    for number in range(8):
+        answer = run_round([honest, hostile], number, [0.0, 1.0])[0]
+        assert answer["rms"] < 0.8 * rms_before
+        rms_before = answer["rms"]
+        if hostile.peer_id in answer["refused"]:
+            break
+        refusals.append(answer["error"])
+    else:
+        pytest.fail(f"it was never refused: {answer}")
+    assert any("worse than own weights on held-out text" in error for error in refusals)
+    lonely = run_round([honest, hostile], 8, [0.0, 1.0])[0]
+    assert ("no other replica was there in time", []) == (lonely["error"], lonely["partners"])
