@@ -142,7 +142,7 @@ class Replica:
             self._trainer,
             averager,
             self._gate,
-            count_partners=lambda: self._count_partners() if is_clock_right() else 0,
+            count_partners=lambda refused: self._count_partners(refused) if is_clock_right() else 0,
             record=self._record,
             stop=self._stop,
             clock=self._clock,
