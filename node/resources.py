@@ -13,9 +13,9 @@ from bt_p2p.model.sizes import BlockSizes
 
 BASELINE_MEMORY_BYTES = 700 * 2**20
 """torch, hivemind and their child processes, before any weight."""
-_WEIGHT_COPIES = 7
-"""Beside training: the serving copy, what is averaged, the averager's buffers and its parts, and two
-snapshots for newcomers."""
+_WEIGHT_COPIES = 9
+"""Beside training: the serving copy, what is averaged, the averager's buffers of that and of the
+round's start, its parts, the copy that scores held-out text, and two snapshots for newcomers."""
 _CHECKPOINTS_ON_DISK = 3
 """The current, the previous, and the one being written."""
 _CHECKPOINTS_FREE = 2

@@ -5,6 +5,7 @@ The thresholds are between what was measured of honest replicas and of attackers
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -127,26 +128,36 @@ def against_reducers(
 def _views(
     average: GroupAverage, own: Mapping[str, Tensor], start: Mapping[str, Tensor]
 ) -> dict[str, _ShareView]:
-    averaged_P, own_P, start_P = (
-        torch.cat([tensors[name].flatten() for name in average.weights])
-        for tensors in (average.weights, own, start)
-    )
-    views: dict[str, _ShareView] = {}
-    first = 0
-    for share in average.shares:
-        part = slice(first, first + share.num_elements)
-        first += share.num_elements
-        trained_P = own_P[part] - start_P[part]
-        trained = float(trained_P.norm())
-        if not trained:
-            continue
-        change_P = averaged_P[part] - start_P[part]
-        change = float(change_P.norm())
-        views[share.peer_id] = _ShareView(
-            moved=float((averaged_P[part] - own_P[part]).norm()) / trained,
-            agreement=float(trained_P @ change_P) / (trained * change) if change else 0.0,
+    """By the member that made the share; sums over pieces, so that no vector is copied whole."""
+    makers = [share.peer_id for share in average.shares]
+    ends = list(itertools.accumulate(share.num_elements for share in average.shares))
+    trained2, moved2, change2, dot = ([0.0] * len(makers) for _ in range(4))
+    first = index = 0
+    for name, tensor in average.weights.items():
+        averaged_P, own_P, start_P = (each.flatten() for each in (tensor, own[name], start[name]))
+        done = 0
+        while done < len(averaged_P) and index < len(makers):
+            piece = slice(done, min(len(averaged_P), ends[index] - first))
+            trained_P = own_P[piece] - start_P[piece]
+            change_P = averaged_P[piece] - start_P[piece]
+            trained2[index] += float(trained_P @ trained_P)
+            change2[index] += float(change_P @ change_P)
+            dot[index] += float(trained_P @ change_P)
+            moved2[index] += float((averaged_P[piece] - own_P[piece]).square().sum())
+            done = piece.stop
+            while index < len(makers) and ends[index] <= first + done:
+                index += 1
+        first += len(averaged_P)
+    return {
+        maker: _ShareView(
+            moved=math.sqrt(moved2[index] / trained2[index]),
+            agreement=dot[index] / math.sqrt(trained2[index] * change2[index])
+            if change2[index]
+            else 0.0,
         )
-    return views
+        for index, maker in enumerate(makers)
+        if trained2[index]
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
