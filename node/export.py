@@ -150,5 +150,5 @@ def _read_facts(path: Path) -> ExportFacts:
         ) from exc
     except ValidationError as exc:
         raise ConfigError(f"{path} is not valid: {first_problem(exc)}; export again") from exc
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise ConfigError(f"{path} is not JSON; export again") from exc

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 SNAPSHOT_NAME = "node.json"
 
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+
 
 class NodeSnapshot(BaseModel):
     """One node at one moment. Times are seconds since the epoch."""
@@ -19,35 +21,35 @@ class NodeSnapshot(BaseModel):
     pid: Annotated[int, Field(ge=1, lt=2**31)]
     peer_id: str
     run_id: str
-    block: int | None = None
+    block: _Count | None = None
     state: str = "starting"
     """starting, joining, syncing, training, averaging, leaving, rebuilding."""
     device: str = ""
     started_at_s: float = 0.0
     updated_at_s: float = 0.0
-    round_index: int = 0
+    round_index: _Count = 0
     round_ends_at_s: float | None = None
-    steps: int = 0
-    bytes_trained: int = 0
+    steps: _Count = 0
+    bytes_trained: _Count = 0
     loss: float | None = None
     loss_history: list[float] = []
     """Mean cross entropy of each finished round, oldest first, at most 60."""
     bytes_per_s: float = 0.0
-    rounds_averaged: int = 0
-    rounds_alone: int = 0
-    rounds_failed: int = 0
+    rounds_averaged: _Count = 0
+    rounds_alone: _Count = 0
+    rounds_failed: _Count = 0
     last_average_at_s: float | None = None
-    last_partners: int = 0
+    last_partners: _Count = 0
     last_outcome: str = ""
     """In plain words: "averaged with 1 replica", "alone", "dropped: …"."""
     first_average_s: float | None = None
     """From the start to the first average with other replicas that was adopted; None before it."""
     sync: str = ""
     """In plain words, how far the download of weights is; empty while there is none."""
-    sync_done_bytes: int = 0
-    sync_size_bytes: int = 0
-    bytes_sent: int = 0
-    requests_served: int = 0
+    sync_done_bytes: _Count = 0
+    sync_size_bytes: _Count = 0
+    bytes_sent: _Count = 0
+    requests_served: _Count = 0
     addresses: list[str] = []
     warnings: list[str] = []
     state_dir: str = ""

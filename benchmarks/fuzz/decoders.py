@@ -18,6 +18,7 @@ import torch
 from benchmarks.fuzz.forms import BYTES, FRAME, JSON, MSGPACK, PATH, SAFETENSORS, Form
 from bt_p2p.chain.block_rpc import ForwardReply, ForwardRequest, HandedOn, HandTo, Readiness
 from bt_p2p.chain.precision import PRECISIONS
+from bt_p2p.chain.weights_offer import ChunkRequest, make_offer
 from bt_p2p.errors import CheckpointError, ConfigError, ProtocolError, WireFormatError
 from bt_p2p.model.checkpoint import load_checkpoint, save_checkpoint
 from bt_p2p.model.wire import decode_tensors, encode_tensors, tensors_digest
@@ -36,6 +37,8 @@ from bt_p2p.protocol.limits import (
     MAX_FRAME_HEADER_SIZE_BYTES,
     MAX_MANIFEST_SIZE_BYTES,
     MAX_RECORD_SIZE_BYTES,
+    MAX_WEIGHTS_SIZE_BYTES,
+    WEIGHTS_CHUNK_SIZE_BYTES,
 )
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.block_messages import (
@@ -50,8 +53,16 @@ from bt_p2p.swarm.block_messages import (
 )
 from bt_p2p.swarm.bundles import bundle, unbundle
 from bt_p2p.swarm.streams import Frame, read_frame
+from bt_p2p.swarm.weights_rpc import (
+    ask_chunk,
+    decode_chunk,
+    decode_offers,
+    encode_offers,
+    offer_and_index,
+)
 from bt_p2p.testing.clock import START_S
-from bt_p2p.testing.tiny import tiny_identity, tiny_lease, tiny_manifest
+from bt_p2p.testing.tiny import tiny_identity, tiny_lease, tiny_manifest, tiny_weights
+from node.export import FACTS_NAME, ModelExport, load_export, save_export
 from node.manifests import read_manifest
 from node.serve.api_error import ApiError
 from node.serve.schema import parse_request
@@ -313,6 +324,17 @@ def _messages(loop: asyncio.AbstractEventLoop) -> Iterable[Decoder]:
         lambda frame: [decode_request(part) for part in unbundle(frame)],
         [bundle(requests), bundle(requests[:1])],
     )
+    offers = [make_offer(b"x" * size, 3) for size in (10, WEIGHTS_CHUNK_SIZE_BYTES + 1)]
+    yield on_frame(
+        "weights offers",
+        lambda frame: decode_offers(frame, max_size_bytes=MAX_WEIGHTS_SIZE_BYTES),
+        [encode_offers(offers)],
+    )
+    chunk = ChunkRequest(run_id="run-a", block=0, offer=offers[0], index=0)
+    yield on_frame("chunk request", offer_and_index, [ask_chunk(chunk)])
+    yield on_frame(
+        "chunk", lambda frame: decode_chunk(frame, chunk), [Frame(header={}, body=b"x" * 10)]
+    )
 
 
 def _read_reply(frame: Frame, *, request: ForwardRequest) -> ForwardReply:
@@ -414,6 +436,21 @@ def _files(folder: Path) -> Iterable[Decoder]:
             _read_file, folder / "manifest.json", lambda: read_manifest(folder / "manifest.json")
         ),
         messages=(manifest.canonical_bytes(), b"{}"),
+        refuses_with=(ConfigError,),
+        form=JSON,
+    )
+    export = folder / "export"
+    model = ModelExport(
+        manifest=manifest,
+        weights=tuple(tiny_weights(manifest, block) for block in range(manifest.model.num_blocks)),
+        rounds=(1, 2, 3),
+    )
+    save_export(export, model, exported_at_s=START_S, sources=())
+    yield Decoder(
+        name="facts of an export",
+        sender="whoever gives a user a folder",
+        decode=functools.partial(_read_file, export / FACTS_NAME, lambda: load_export(export)),
+        messages=((export / FACTS_NAME).read_bytes(),),
         refuses_with=(ConfigError,),
         form=JSON,
     )

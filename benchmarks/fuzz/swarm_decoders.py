@@ -111,7 +111,7 @@ def _hivemind() -> Iterable[Decoder]:
     )
     tensor = torch.arange(6.0).view(2, 3)
     compressions = runtime_pb2.CompressionType
-    kinds = (compressions.NONE, compressions.FLOAT16, compressions.UNIFORM_8BIT)
+    kinds = (compressions.NONE, compressions.FLOAT16)
     tensors = [serialize_torch_tensor(tensor, kind) for kind in kinds]
     yield Decoder(
         name="hivemind tensor",

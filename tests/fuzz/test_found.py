@@ -38,11 +38,13 @@ def test_a_file_of_peers_that_is_too_deep_is_as_good_as_none(tmp_path: Path) -> 
     assert [] == StateDir(tmp_path).remembered_peers()
 
 
-@pytest.mark.parametrize("pid", [2**70, 0, -1])
-def test_a_snapshot_of_an_impossible_process_is_none(pid: int, tmp_path: Path) -> None:
-    """The system cannot be asked about it, or would be asked about others."""
+@pytest.mark.parametrize(
+    "changes", [{"pid": 2**70}, {"pid": 0}, {"pid": -1}, {"steps": 10**400}, {"block": 2**64}]
+)
+def test_a_snapshot_of_impossible_numbers_is_none(changes: dict, tmp_path: Path) -> None:
+    """The system cannot be asked about such a process, and nobody can show such a count."""
     snapshot = NodeSnapshot(pid=os.getpid(), peer_id="p", run_id="r").model_dump()
-    (tmp_path / SNAPSHOT_NAME).write_text(json.dumps(snapshot | {"pid": pid}))
+    (tmp_path / SNAPSHOT_NAME).write_text(json.dumps(snapshot | changes))
     assert read_snapshot(tmp_path) is None
 
 
