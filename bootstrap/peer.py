@@ -18,8 +18,8 @@ from bt_p2p.errors import BootstrapError, SwarmError
 from bt_p2p.protocol.address import (
     PeerAddress,
     check_announced,
+    parse_initial_peers,
     parse_peer_address,
-    parse_peer_addresses,
 )
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.identity import load_or_create_identity
@@ -65,7 +65,7 @@ def run_bootstrap(options: BootstrapOptions) -> int:
         SwarmError: the peer cannot start or enter the swarm.
     """
     set_up_logging(is_debugging=options.is_debugging)
-    addresses = parse_peer_addresses(options.initial_peers)
+    addresses = parse_initial_peers(options.initial_peers)
     for address in options.announce:
         check_announced(address)
     manifests = [read_manifest(path) for path in options.manifest_paths]
@@ -121,8 +121,9 @@ def _serve(
             peer.protect_run(manifest)
         supervisor.kept["port"] = str(listening_port(peer, port, options.announce))
         for address in peer.addresses():
+            remark = parse_peer_address(address).remark
             for command in _commands(manifests, address):
-                _say(command + _remark(address))
+                _say(f"{command}   # {remark}" if remark else command)
         _hold(directory, manifests, stop)
 
 
@@ -157,14 +158,6 @@ def _commands(manifests: list[RunManifest], address: str) -> list[str]:
     if not manifests:
         return [f"bt-node join --initial-peers {address}"]
     return [join_command(manifest, address) for manifest in manifests]
-
-
-def _remark(address: str) -> str:
-    """Where an address works, if not everywhere."""
-    parsed = parse_peer_address(address)
-    if parsed.is_loopback:
-        return "   # this machine only"
-    return "   # this network only" if parsed.is_private else ""
 
 
 def _say(text: str) -> None:

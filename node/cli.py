@@ -165,6 +165,10 @@ def join(
         list[str] | None,
         typer.Option(metavar="MULTIADDR", help="Address to tell others, if it is not found."),
     ] = None,
+    outbound_only: Annotated[
+        bool,
+        typer.Option("--outbound-only", help="Accept no connections; be found behind relays."),
+    ] = False,
     device: Annotated[
         str, typer.Option(envvar="BT_NODE_DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
     ] = "auto",
@@ -194,12 +198,52 @@ def join(
         host=host,
         port=port,
         announce=announce or [],
+        outbound_only=outbound_only,
         device=device,
         threads=threads,
         max_rounds=max_rounds,
         identity=identity,
         state_path=_state(state_dir).path,
         plain=plain,
+        debug=debug,
+    )
+
+
+@app.command()
+def doctor(
+    initial_peers: InitialPeers = None,
+    run: Run = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="Manifest file; asked from the swarm if not given.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="IP address to listen on.")] = "0.0.0.0",  # noqa: S104
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, envvar="BT_NODE_PORT", help="Port to listen on.")
+    ] = 0,
+    announce: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MULTIADDR", help="Address to tell others, if it is not found."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(envvar="BT_NODE_DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
+    ] = "auto",
+    as_json: Json = False,
+    state_dir: State = None,
+    debug: Debug = False,
+) -> int:
+    """Look for what would keep this machine from joining: a dry run, with a fix for each finding."""
+    from node.commands.doctor import run_doctor
+
+    return run_doctor(
+        initial_peers=initial_peers or [],
+        run=run,
+        manifest=manifest,
+        host=host,
+        port=port,
+        announce=announce or [],
+        device=device,
+        as_json=as_json,
+        state_path=_state(state_dir).path,
         debug=debug,
     )
 

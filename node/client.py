@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import BootstrapError, ConfigError
-from bt_p2p.protocol.address import PeerAddress, parse_peer_address, parse_peer_addresses
+from bt_p2p.protocol.address import (
+    PeerAddress,
+    parse_initial_peers,
+    parse_peer_address,
+    parse_peer_addresses,
+)
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview, make_overview
 from bt_p2p.swarm.block_rpc import HivemindBlockClient
@@ -67,7 +72,7 @@ def entry_points(
     Raises:
         ConfigError: a named address is malformed, or there is nobody to ask.
     """
-    named = parse_peer_addresses([*initial_peers, *met_before])
+    named = parse_initial_peers([*initial_peers, *met_before])
     if named:
         return named
     snapshot = read_snapshot(state_dir.path)

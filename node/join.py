@@ -26,13 +26,16 @@ from bt_p2p.swarm.directory import HivemindDirectory
 from bt_p2p.swarm.listen import listen_address
 from bt_p2p.swarm.neighbours import clock_leads_s, neighbours
 from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
+from node.doctor import machine
 from node.joined import Joined
 from node.manifests import choose_run, read_manifest
 from node.port import free_port, listening_port
+from node.reachability import ReachabilityWatch, settle, tell
 from node.rebuild import Rebuild, Supervisor
 from node.record import NodeRecord
 from node.resources import check_disk, check_memory
 from node.snapshot import NodeSnapshot
+from node.standing import Standing
 from node.state_dir import NodeLock, StateDir
 from node.stop import StopRequest
 from node.tui.progress import JoinReporter
@@ -54,6 +57,8 @@ class JoinOptions:
     host: str
     port: int
     announce: tuple[str, ...]
+    is_outbound_only: bool
+    """Listen nowhere, and be found behind relays."""
     device: str
     max_rounds: int | None
     """End after this many rounds; None goes on until a signal."""
@@ -76,6 +81,9 @@ def run_node(
     identity, is_new = load_or_create_identity(identity_path)
     if is_new:
         reporter.line(f"new identity {identity.peer_id} in {identity_path}: back this file up")
+    limits = machine.files(*machine.open_file_limits())
+    if limits.fix:
+        reporter.line(f"{limits.text}; raise it with: {limits.fix}")
     with contextlib.ExitStack() as stack:
         stack.enter_context(NodeLock(state))
         options = _as_before(options, supervisor)
@@ -84,7 +92,9 @@ def run_node(
         manifest = _known_manifest(options)
         num_parts = _checked_memory(manifest, options) if manifest else 1
         corpus = _checked_corpus(manifest, options) if manifest else None
-        peer = _enter_swarm(options, identity_path, reporter, is_rebuilt=bool(supervisor.last))
+        peer, standing = _enter_swarm(
+            options, identity_path, identity.peer_id, reporter, is_rebuilt=bool(supervisor.last)
+        )
         stack.callback(peer.stop)
         directory = HivemindDirectory(peer.dht, identity)
         if manifest is None:
@@ -102,6 +112,8 @@ def run_node(
         snapshot = _first_snapshot(peer, manifest, state, started_at_s, supervisor.last)
         record = NodeRecord(state.path, snapshot, clock)
         stack.callback(record.write)
+        tell(standing, record)
+        ReachabilityWatch(peer, record, reporter, options.port).start()
         joined = Joined(
             manifest=manifest,
             corpus=corpus,
@@ -195,28 +207,39 @@ def _checked_memory(manifest: RunManifest, options: JoinOptions) -> int:
 
 
 def _enter_swarm(
-    options: JoinOptions, identity_path: Path, reporter: JoinReporter, *, is_rebuilt: bool
-) -> SwarmPeer:
-    """Start the peer, through the peers named or those met before.
+    options: JoinOptions,
+    identity_path: Path,
+    peer_id: str,
+    reporter: JoinReporter,
+    *,
+    is_rebuilt: bool,
+) -> tuple[SwarmPeer, Standing]:
+    """Start the peer, through the peers named or those met before, and see who can dial it.
 
     A rebuilt node asks both, and goes on alone if nobody answers: it is dialling from then on.
     """
+    listen = () if options.is_outbound_only else (listen_address(options.host, options.port),)
 
-    def start(peers: tuple[PeerAddress, ...]) -> SwarmPeer:
+    def start(peers: tuple[PeerAddress, ...], relays: tuple[PeerAddress, ...] = ()) -> SwarmPeer:
         return start_peer(
             PeerOptions(
                 initial_peers=peers,
                 identity_path=identity_path,
-                listen=(listen_address(options.host, options.port),),
+                listen=listen,
                 announce=options.announce,
+                is_client=options.is_outbound_only,
+                relays=relays,
             )
         )
 
     remembered = tuple(options.state_dir.remembered_peers())
-    if options.initial_peers and not is_rebuilt:
-        peer = start(options.initial_peers)
+    named = tuple(each for each in options.initial_peers if each.peer_id != peer_id)
+    if len(named) < len(options.initial_peers):
+        reporter.line("initial peer skipped: it is this node itself")
+    if named and not is_rebuilt:
+        peer = start(named)
     else:
-        candidates = tuple(dict.fromkeys((*options.initial_peers, *remembered)))
+        candidates = tuple(dict.fromkeys((*named, *remembered)))
         try:
             peer = start(candidates)
         except BootstrapError as exc:
@@ -224,7 +247,19 @@ def _enter_swarm(
             peer = start(())
     for problem in peer.unreachable:
         reporter.line(f"initial peer skipped: {problem}")
-    return peer
+    known = (*named, *remembered)
+    try:
+        return settle(
+            peer,
+            lambda relays: start(known, relays),
+            known,
+            reporter,
+            port=options.port,
+            is_outbound_only=options.is_outbound_only,
+        )
+    except BaseException:
+        peer.stop()
+        raise
 
 
 def _first_snapshot(

@@ -48,5 +48,5 @@ def free_port(host: str, port: int, supervisor: Supervisor, stop: StopRequest) -
 
 def listening_port(peer: SwarmPeer, port: int, announce: Sequence[str]) -> int:
     """Where a peer listens; 0 if that cannot be told from what it announces."""
-    addresses = [] if announce else peer.addresses()
+    addresses = [] if announce or peer.places is not None else peer.addresses()
     return port or (parse_peer_address(addresses[0]).port if addresses else 0)

@@ -13,6 +13,8 @@ from bt_p2p.model.sizes import BlockSizes
 
 BASELINE_MEMORY_BYTES = 700 * 2**20
 """torch, hivemind and their child processes, before any weight."""
+MIN_OPEN_FILES = 1024
+"""Streams of strangers, connections of the daemon, and our own files."""
 _WEIGHT_COPIES = 9
 """Beside training: the serving copy, what is averaged, the averager's buffers of that and of the
 round's start, its parts, the copy that scores held-out text, and two snapshots for newcomers."""

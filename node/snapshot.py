@@ -51,6 +51,9 @@ class NodeSnapshot(BaseModel):
     bytes_sent: _Count = 0
     requests_served: _Count = 0
     addresses: list[str] = []
+    reachable: str = ""
+    """yes, no, relayed or unknown."""
+    reachable_detail: str = ""
     warnings: list[str] = []
     state_dir: str = ""
     disk_used_bytes: int | None = None

@@ -27,7 +27,7 @@ from typing import Self
 import platformdirs
 
 from bt_p2p.errors import ConfigError, ProtocolError
-from bt_p2p.protocol.address import PeerAddress, parse_peer_address
+from bt_p2p.protocol.address import PeerAddress, dialable, parse_peer_address
 from bt_p2p.protocol.manifest import RunManifest, is_run_id
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class StateDir:
         """Addresses of peers met before; none if the file is missing or damaged."""
         try:
             texts = json.loads((self.path / "peers.json").read_bytes())
-            return [parse_peer_address(str(text)) for text in texts]
+            return [parse_peer_address(text) for text in dialable(map(str, texts))]
         except (OSError, ValueError, TypeError, RecursionError):
             return []
 

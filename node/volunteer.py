@@ -19,6 +19,7 @@ from bt_p2p.chain.span import SpanService
 from bt_p2p.model.block import weight_specs
 from bt_p2p.model.device import DeviceChoice, pick_device
 from bt_p2p.model.upstream import UpstreamStack
+from bt_p2p.protocol.address import parse_peer_address
 from bt_p2p.protocol.assignment import check_block, choose_block
 from bt_p2p.protocol.lease import BlockCopy, Lease, LeaseState
 from bt_p2p.protocol.limits import (
@@ -282,6 +283,7 @@ class Volunteer:
             partners=snapshot.last_partners,
             copies=self._served_copies(),
             addresses=self._addresses,
+            is_relayed=self._peer.places is not None,
             issued_at_s=issued_at_s,
             expires_at_s=expires_at_s,
         )
@@ -310,8 +312,16 @@ class Volunteer:
     def _say_how_to_join(self) -> None:
         addresses = self._peer.addresses()
         self._record.update(addresses=addresses)
-        if addresses:
-            self._reporter.line(f"others join with: {join_command(self._manifest, addresses[0])}")
+        if addresses and self._peer.places is None:
+            command, remark = (
+                join_command(self._manifest, addresses[0]),
+                parse_peer_address(addresses[0]).remark,
+            )
+            self._reporter.line(
+                f"others join with: {command}   # {remark}"
+                if remark
+                else f"others join with: {command}"
+            )
         if self._is_first:
             self._reporter.line(
                 f"first node of run {self._manifest.run_id}; it trains alone until others come"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import base58
@@ -16,8 +16,12 @@ _HOST_PROTOCOLS = ("ip4", "ip6", "dns", "dns4", "dns6", "dnsaddr")
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
 _EXTRA_PART = re.compile(r"[A-Za-z0-9.-]{1,128}")
 _SEPARATORS = re.compile(r"[\s,;]+")
+_DOCKER_BRIDGE = ipaddress.ip_network("172.17.0.0/16")
+"""What Docker gives its containers unless told otherwise; the host's own side of it is in there, too."""
+_RELAY_PART = "p2p-circuit"
 _ANY_PEER_ID = "12D3KooWCtcgQySagj3N4MLdcC1hYb8M7DjjkfTC6qwJmeYH91Gp"
 """A valid one of nobody, where an address is checked before its peer id is known."""
+_NO_ZONE = "use the machine's global or local-network address"
 _PORT = re.compile(r"[0-9]{1,5}")
 _MAX_PEER_ID_CHARS = 64
 """Decoding base58 takes time by the square of its length."""
@@ -38,6 +42,16 @@ class PeerAddress:
     peer_id: str
 
     @property
+    def is_relayed(self) -> bool:
+        """Whether it leads through another peer, who is named in it."""
+        return f"/{_RELAY_PART}/" in self.text
+
+    @property
+    def answering_peer_id(self) -> str:
+        """Who listens there: the peer itself, or the relay before it."""
+        return self.text.split("/p2p/")[1].partition("/")[0]
+
+    @property
     def is_loopback(self) -> bool:
         """Whether only this machine can dial it."""
         return self.host in {"localhost", "::1"} or self.host.startswith("127.")
@@ -49,6 +63,38 @@ class PeerAddress:
             return ipaddress.ip_address(self.host).is_private
         except ValueError:
             return False
+
+    @property
+    def is_of_docker_bridge(self) -> bool:
+        """Whether it is in the network that only this machine's own containers see."""
+        try:
+            return ipaddress.ip_address(self.host) in _DOCKER_BRIDGE
+        except ValueError:
+            return False
+
+    @property
+    def remark(self) -> str:
+        """In plain words, who can dial it if not everybody; empty for a public address."""
+        if self.is_loopback:
+            return "this machine only"
+        if self.is_of_docker_bridge:
+            return "this machine and its containers only"
+        return "this network only" if self.is_private else ""
+
+
+def parse_initial_peers(texts: Sequence[str]) -> list[PeerAddress]:
+    """Parse what was given as initial peers, of which there must be one if anything was given.
+
+    Raises:
+        ConfigError: an item is malformed, or nothing but spaces and commas was given.
+    """
+    found = parse_peer_addresses(texts)
+    if texts and not found:
+        raise ConfigError(
+            f"--initial-peers {' '.join(texts)[:200]!r} names no peer; leave it away to start "
+            f"alone, or give an address; an example: {EXAMPLE}"
+        )
+    return found
 
 
 def parse_peer_addresses(texts: Iterable[str], *, own_peer_id: str = "") -> list[PeerAddress]:
@@ -80,6 +126,8 @@ def parse_peer_address(text: str) -> PeerAddress:
     if parts[0] != "" or len(parts) < 7:
         raise _bad(text, "it needs the form /<ip4|ip6|dns>/<host>/<tcp|udp>/<port>/p2p/<peer id>")
     _, host_protocol, host, transport, port_text, *rest = parts
+    if host_protocol == "ip6zone":
+        raise _bad(text, f"zone id '{host}' means nothing elsewhere; {_NO_ZONE}")
     if host_protocol not in _HOST_PROTOCOLS:
         raise _bad(text, f"'{host_protocol}' is not one of {', '.join(_HOST_PROTOCOLS)}")
     _check_host(text, host_protocol, host)
@@ -108,6 +156,8 @@ def parse_peer_address(text: str) -> PeerAddress:
 def check_announced(text: str) -> None:
     """Refuse an address to announce that is not `/<ip4|ip6|dns>/<host>/<tcp|udp>/<port>`.
 
+    Addresses that nobody can dial (0.0.0.0, port 0, link-local ones) are refused, too.
+
     Raises:
         ConfigError: names the address and the bad part.
     """
@@ -133,15 +183,27 @@ def is_peer_id(text: str) -> bool:
     )
 
 
+def relay_address(relay: PeerAddress) -> str:
+    """Where a peer without an address of its own is found: behind a relay. Without its peer id."""
+    return f"{relay.text}/{_RELAY_PART}"
+
+
+def dialable(addresses: Iterable[str]) -> list[str]:
+    """Multiaddrs without those that cannot mean anything to others, as link-local ones."""
+    return [text for text in addresses if _is_dialable(text)]
+
+
 def routable_first(addresses: Iterable[str]) -> list[str]:
-    """Sort multiaddrs for people to paste: public, then local network, then this machine only."""
+    """Sort multiaddrs for people to paste: public, local network, containers, this machine only."""
 
     def rank(text: str) -> int:
         try:
             address = parse_peer_address(text)
         except ConfigError:
-            return 3
+            return 4
         if address.is_loopback:
+            return 3
+        if address.is_of_docker_bridge:
             return 2
         return 1 if address.is_private else 0
 
@@ -151,15 +213,29 @@ def routable_first(addresses: Iterable[str]) -> list[str]:
 def _check_host(text: str, protocol: str, host: str) -> None:
     if protocol in {"ip4", "ip6"}:
         if "%" in host:
-            raise _bad(text, f"'{host}' has a zone id; use an address without one")
+            raise _bad(text, f"'{host}' has a zone id, which means nothing elsewhere; {_NO_ZONE}")
         try:
-            version = ipaddress.ip_address(host).version
+            address = ipaddress.ip_address(host)
         except ValueError as exc:
             raise _bad(text, f"'{host}' is not an address for /{protocol}") from exc
-        if f"ip{version}" != protocol:
-            raise _bad(text, f"'{host}' is an ip{version} address, not {protocol}")
+        if f"ip{address.version}" != protocol:
+            raise _bad(text, f"'{host}' is an ip{address.version} address, not {protocol}")
+        if address.is_unspecified:
+            raise _bad(text, f"'{host}' can be listened on, but not dialled; use a real address")
+        if address.is_link_local:
+            raise _bad(text, f"'{host}' is link-local, good on one cable only; {_NO_ZONE}")
+        if address.is_multicast:
+            raise _bad(text, f"'{host}' is a multicast address; use the one of the machine")
     elif not _HOST_NAME.fullmatch(host):
         raise _bad(text, f"'{host}' is not a host name")
+
+
+def _is_dialable(text: str) -> bool:
+    try:
+        parse_peer_address(text)
+    except ConfigError:
+        return False
+    return True
 
 
 def _bad(text: str, reason: str) -> ConfigError:

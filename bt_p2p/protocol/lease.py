@@ -67,6 +67,8 @@ class Lease(BaseModel):
     """The other blocks of the span that this peer serves."""
     addresses: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=4)] = []
     """Multiaddrs under which this peer can be dialled, best first."""
+    is_relayed: bool = False
+    """Whether it is reached through another peer only: slower, and that peer carries its traffic."""
     issued_at_s: Annotated[float, Field(ge=0, le=1e11)]
     """DHT time at signing."""
     expires_at_s: Annotated[float, Field(ge=0, le=1e11)]

@@ -65,6 +65,16 @@ MALFORMED_PENALTY_S = 60.0
 """A peer that sent more is refused for this time."""
 MAX_QUOTA_PEERS = 1024
 """Peers whose quotas are remembered; more than can have streams open."""
+MAX_DIAL_BACK_ADDRESSES = 4
+"""Addresses that one peer asks another to dial."""
+MAX_ECHO_SIZE_BYTES = 1024**2
+"""Bytes that a peer sends back, so that the link can be timed."""
+MAX_CHECKUPS = 8
+"""Peers that one peer checks at the same time; more are refused."""
+CHECKUP_BURST = 30
+"""Checks that the peers of one IP address may ask for at once ..."""
+CHECKUP_REFILL_S = 5.0
+"""... and then one in this time."""
 
 # Leases
 LEASE_TTL_S = 30.0

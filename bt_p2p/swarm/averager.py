@@ -226,6 +226,7 @@ class HivemindAverager:
             reducer_timeout=timeout_s / 2,
             allreduce_timeout=timeout_s,
             shutdown_timeout=STOP_TIMEOUT_S / 4,
+            client_mode=False,  # a client of the DHT is reached through a relay
         )
         handler = signal.getsignal(signal.SIGINT)
         try:

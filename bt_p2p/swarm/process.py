@@ -20,15 +20,17 @@ from hivemind.p2p import P2P
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
 
 from bt_p2p.errors import BootstrapError, SwarmError
-from bt_p2p.protocol.address import PeerAddress, routable_first
+from bt_p2p.protocol.address import PeerAddress, dialable, relay_address, routable_first
 from bt_p2p.protocol.limits import DHT_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.bridge import call_in_dht
+from bt_p2p.swarm.checkup import CheckupServer
 from bt_p2p.swarm.children import live_with_parent
 from bt_p2p.swarm.hardening import harden
 from bt_p2p.swarm.logs import route_hivemind_logs
 from bt_p2p.swarm.loop_thread import LoopThread
 from bt_p2p.swarm.reach import probe
+from bt_p2p.swarm.relay import RelayPlaces
 from bt_p2p.swarm.temp_folder import make_temp_folder
 from bt_p2p.swarm.validators import RecordValidator, run_validator
 
@@ -61,6 +63,8 @@ class PeerOptions:
     """Multiaddrs to tell others in place of those found."""
     is_client: bool = False
     """Reads and writes the DHT, but stores nothing for others."""
+    relays: tuple[PeerAddress, ...] = ()
+    """Peers behind which others find this one, which then is a client and announces nothing else."""
 
 
 class SwarmPeer:
@@ -72,6 +76,7 @@ class SwarmPeer:
         p2p: the connection to the daemon, for use on `loop` only.
         peer_id: base58.
         unreachable: initial peers that did not answer, as "address: reason".
+        places: at relays; None for a peer that needs none.
     """
 
     def __init__(self, dht: hivemind.DHT, loop: LoopThread, p2p: P2P, socket_folder: Path) -> None:
@@ -81,6 +86,7 @@ class SwarmPeer:
         self.p2p = p2p
         self.peer_id: str = p2p.peer_id.to_base58()
         self.unreachable: tuple[str, ...] = ()
+        self.places: RelayPlaces | None = None
         self._socket_folder = socket_folder
         self._daemons = psutil.Process(dht.pid).children()
 
@@ -89,7 +95,7 @@ class SwarmPeer:
         found = call_in_dht(
             self.dht, _in_dht_addresses, timeout_s=DHT_TIMEOUT_S, what="asking for own addresses"
         )
-        return routable_first(found)
+        return routable_first(dialable(found))
 
     def protect_run(self, manifest: RunManifest) -> None:
         """From now on refuse unsigned records under the keys of this run."""
@@ -152,6 +158,11 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
         raise
     peer = SwarmPeer(dht, loop, p2p, socket_folder)
     peer.unreachable = dead
+    if options.relays:
+        peer.places = RelayPlaces(p2p, [relay.peer_id for relay in options.relays])
+        loop.run(peer.places.start(), timeout_s=DHT_TIMEOUT_S)
+    if options.relays or not options.is_client:
+        loop.run(CheckupServer(p2p).start(), timeout_s=DHT_TIMEOUT_S)
     return peer
 
 
@@ -162,7 +173,8 @@ def _dial(addresses: Sequence[PeerAddress]) -> tuple[list[PeerAddress], tuple[st
     if addresses and not alive:
         raise BootstrapError(
             f"cannot join: none of {len(found)} initial peers answers ({'; '.join(dead)}); check "
-            f"the address with whoever runs that peer, and that you are online"
+            f"the address with whoever runs that peer, and that you are online. A swarm needs one "
+            f"public node, which others can dial; peers behind NAT alone cannot meet"
         )
     return alive, dead
 
@@ -171,15 +183,21 @@ def _start_dht(options: PeerOptions, initial_peers: Sequence[PeerAddress]) -> hi
     kwargs: dict[str, Any] = {}
     if options.identity_path is not None:
         kwargs["identity_path"] = os.fspath(options.identity_path)
-    if options.announce:
+    if options.relays:
+        kwargs["announce_maddrs"] = [relay_address(relay) for relay in options.relays]
+        kwargs["force_reachability"] = "private"
+    elif options.announce:
         kwargs["announce_maddrs"] = list(options.announce)
+    if options.listen and not (options.relays or options.is_client):
+        # lends itself as a relay, whatever the daemon guesses in a network without public peers
+        kwargs["force_reachability"] = "public"
     dht = _Dht(
         initial_peers=[address.text for address in initial_peers] or None,
         start=False,
         record_validators=[RecordValidator()],
         host_maddrs=list(options.listen),
         no_listen=not options.listen,
-        client_mode=options.is_client,
+        client_mode=options.is_client or bool(options.relays),
         strict=False,  # one peer with a wrong clock must not keep us out; see clock_leads_s
         check_if_identity_free=False,
         startup_timeout=START_TIMEOUT_S,

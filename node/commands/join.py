@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from bt_p2p.errors import ConfigError
-from bt_p2p.protocol.address import check_announced, parse_peer_addresses
+from bt_p2p.protocol.address import check_announced, parse_initial_peers
 from bt_p2p.protocol.assignment import parse_span
 from bt_p2p.protocol.identity import PeerIdentity
 from node.log_setup import set_up_logging
@@ -33,6 +33,7 @@ def join_swarm(
     host: str,
     port: int,
     announce: Sequence[str],
+    outbound_only: bool,
     device: str,
     threads: int | None,
     max_rounds: int | None,
@@ -48,11 +49,13 @@ def join_swarm(
         BtError: the node cannot go on.
     """
     state = StateDir(state_path)
-    addresses = parse_peer_addresses(initial_peers)
+    addresses = parse_initial_peers(initial_peers)
     blocks = None if span is None else parse_span(span)
     _check_early(state, identity, data, manifest, block)
     for address in announce:
         check_announced(address)
+    if outbound_only and announce:
+        raise ConfigError("--outbound-only and --announce exclude each other: give one of them")
     state.create()
     set_up_logging(is_debugging=debug, log_path=state.log_path)
     stop = StopRequest()
@@ -83,6 +86,7 @@ def join_swarm(
                     host=host,
                     port=port,
                     announce=tuple(announce),
+                    is_outbound_only=outbound_only,
                     device=device,
                     max_rounds=max_rounds,
                 ),

@@ -185,6 +185,9 @@ def node_rows(
         words = address_words(address, full=full_addresses, ascii_only=ascii_only)
         style = DIM if is_loopback(address) else ""
         rows.append(NodeRow(6 + 3 * (index > 0), "" if index else "address", Text(words, style)))
+    if snapshot.reachable:
+        where = plain(f"{snapshot.reachable}: {snapshot.reachable_detail}", ascii_only=ascii_only)
+        rows.append(NodeRow(5, "reach", Text(where)))
     up = f", up {format_duration(now_s - snapshot.started_at_s)}" if snapshot.started_at_s else ""
     device = plain(
         f"{snapshot.device or 'unknown'}{up}, process {snapshot.pid}", ascii_only=ascii_only

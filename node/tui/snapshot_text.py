@@ -158,6 +158,7 @@ def _holder_document(lease: Lease, now_s: float) -> dict[str, object]:
         "loss": lease.loss,
         "bytes_per_s": lease.bytes_per_s,
         "partners": lease.partners,
+        "is_relayed": lease.is_relayed,
         "age_s": round(lease.age_s(now_s), 3),
         "expires_in_s": round(max(0.0, lease.expires_at_s - now_s), 3),
     }
@@ -190,6 +191,8 @@ def _node_document(snapshot: NodeSnapshot, now_s: float) -> dict[str, object]:
         "requests_served": snapshot.requests_served,
         "rebuilds": snapshot.rebuilds,
         "addresses": list(snapshot.addresses),
+        "reachable": snapshot.reachable or "unknown",
+        "reachable_detail": snapshot.reachable_detail,
         "warnings": list(snapshot.warnings),
         "device": snapshot.device,
         "state_dir": snapshot.state_dir,

@@ -35,11 +35,16 @@ class Programs:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def run(
-        self, module: str, *arguments: str, stdin: str = "", timeout_s: float = 60
+        self,
+        module: str,
+        *arguments: str,
+        stdin: str = "",
+        timeout_s: float = 60,
+        namespace: str = "",
     ) -> subprocess.CompletedProcess[str]:
         """Run a program to its end."""
         return subprocess.run(
-            [sys.executable, "-m", module, *arguments],
+            [*_inside(namespace), sys.executable, "-m", module, *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -49,15 +54,19 @@ class Programs:
             check=False,
         )
 
-    def start(self, module: str, *arguments: str, log: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, module: str, *arguments: str, log: str, namespace: str = ""
+    ) -> subprocess.Popen[bytes]:
         """Start a program in the background, with its output in a file."""
-        return self.start_script("-m", module, *arguments, log=log)
+        return self.start_script("-m", module, *arguments, log=log, namespace=namespace)
 
-    def start_script(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
+    def start_script(
+        self, *arguments: str, log: str, namespace: str = ""
+    ) -> subprocess.Popen[bytes]:
         """Start Python in the background, with its output in a file."""
         with (self.folder / log).open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, *arguments],
+                [*_inside(namespace), sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -82,6 +91,10 @@ class Programs:
                 process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def _inside(namespace: str) -> list[str]:
+    return ["ip", "netns", "exec", namespace] if namespace else []
 
 
 @pytest.fixture(scope="module")

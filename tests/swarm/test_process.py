@@ -92,7 +92,7 @@ def test_another_peer_at_the_address_is_told(start) -> None:
     address = start().addresses()[0]
     impostor = address.rsplit("/", 1)[0] + f"/{STRANGER}"
 
-    with pytest.raises(BootstrapError, match="not as that peer"):
+    with pytest.raises(BootstrapError, match="another peer answers there"):
         start(impostor)
 
 

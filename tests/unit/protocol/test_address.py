@@ -12,9 +12,12 @@ from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.address import (
     EXAMPLE,
     check_announced,
+    dialable,
     is_peer_id,
+    parse_initial_peers,
     parse_peer_address,
     parse_peer_addresses,
+    relay_address,
     routable_first,
 )
 from bt_p2p.testing.tiny import tiny_identity
@@ -82,7 +85,13 @@ def test_good_addresses_are_taken_apart(
         (f"/ip4/203.0.113/tcp/1/p2p/{PEER}", "'203.0.113' is not an address for /ip4"),
         (f"/ip4/::1/tcp/1/p2p/{PEER}", "'::1' is an ip6 address, not ip4"),
         (f"/ip6/1.2.3.4/tcp/1/p2p/{PEER}", "'1.2.3.4' is an ip4 address, not ip6"),
-        (f"/ip6/fe80::1%eth0/tcp/1/p2p/{PEER}", "has a zone id"),
+        (f"/ip6/fe80::1%eth0/tcp/1/p2p/{PEER}", "'fe80::1%eth0' has a zone id"),
+        (f"/ip6zone/eth0/ip6/fe80::1/tcp/1/p2p/{PEER}", "zone id 'eth0' means nothing elsewhere"),
+        (f"/ip6/fe80::1/tcp/1/p2p/{PEER}", "'fe80::1' is link-local"),
+        (f"/ip4/169.254.3.4/tcp/1/p2p/{PEER}", "'169.254.3.4' is link-local"),
+        (f"/ip4/0.0.0.0/tcp/1/p2p/{PEER}", "'0.0.0.0' can be listened on, but not dialled"),
+        (f"/ip6/::/tcp/1/p2p/{PEER}", "'::' can be listened on, but not dialled"),
+        (f"/ip4/224.0.0.1/tcp/1/p2p/{PEER}", "'224.0.0.1' is a multicast address"),
         (f"/dns4/-bad-/tcp/1/p2p/{PEER}", "'-bad-' is not a host name"),
         (f"/dns4//tcp/1/p2p/{PEER}", "'' is not a host name"),
         (f"/dns4/a;b/tcp/1/p2p/{PEER}", "'a;b' is not a host name"),
@@ -156,8 +165,9 @@ def test_addresses_are_sorted_by_who_can_dial_them() -> None:
     local = f"/ip6/fd00::1/tcp/1/p2p/{PEER}"
     loopback = f"/ip4/127.0.0.1/tcp/1/p2p/{PEER}"
     loopback6 = f"/ip6/::1/tcp/1/p2p/{PEER}"
-    mixed = ["junk", loopback, private, loopback6, public, local, name, public]
-    expected = [public, name, private, local, loopback, loopback6, "junk"]
+    docker = f"/ip4/172.17.0.1/tcp/1/p2p/{PEER}"
+    mixed = ["junk", docker, loopback, private, loopback6, public, local, name, public]
+    expected = [public, name, private, local, docker, loopback, loopback6, "junk"]
     assert expected == routable_first(mixed)
 
 
@@ -191,9 +201,56 @@ def test_addresses_to_announce_need_no_peer_id(text: str) -> None:
     check_announced(text)
 
 
-@pytest.mark.parametrize("text", ["", "203.0.113.7:31337", "/ip4/203.0.113.7/tcp/0"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "203.0.113.7:31337",
+        "/ip4/203.0.113.7/tcp/0",
+        "/ip4/0.0.0.0/tcp/31337",
+        "/ip6/fe80::1/tcp/31337",
+    ],
+)
 def test_bad_addresses_to_announce_are_refused_without_the_stand_in(text: str) -> None:
     """The message shows what the user gave."""
     with pytest.raises(ConfigError, match="is not valid") as caught:
         check_announced(text)
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("/ip4/8.8.8.8", ""),
+        ("/dns4/example.org", ""),
+        ("/ip4/192.168.1.2", "this network only"),
+        ("/ip4/172.17.0.2", "this machine and its containers only"),
+        ("/ip6/::1", "this machine only"),
+    ],
+)
+def test_addresses_say_who_can_dial_them(host: str, expected: str) -> None:
+    """So that nobody pastes a loopback address on another machine."""
+    assert expected == parse_peer_address(f"{host}/tcp/1/p2p/{PEER}").remark
+
+
+@pytest.mark.parametrize("texts", [[""], [" , "], ["[]", "''"]])
+def test_initial_peers_that_name_nobody_are_refused(texts: list[str]) -> None:
+    """Else a node would quietly start a swarm of its own."""
+    with pytest.raises(ConfigError, match="names no peer"):
+        parse_initial_peers(texts)
+    assert [] == parse_initial_peers([])
+
+
+def test_an_address_behind_a_relay_names_who_answers_there() -> None:
+    """The relay answers at the address, the peer behind it is meant."""
+    relay = parse_peer_address(f"/ip4/8.8.8.8/tcp/1/p2p/{OTHER}")
+    behind = parse_peer_address(f"{relay_address(relay)}/p2p/{PEER}")
+
+    assert (True, OTHER, PEER) == (behind.is_relayed, behind.answering_peer_id, behind.peer_id)
+    assert (False, OTHER) == (relay.is_relayed, relay.answering_peer_id)
+
+
+def test_what_nobody_can_dial_is_left_out() -> None:
+    """Link-local, unspecified and malformed ones."""
+    link_local = f"/ip6/fe80::1/tcp/1/p2p/{PEER}"
+    assert [GOOD] == dialable([link_local, GOOD, "junk", f"/ip4/0.0.0.0/tcp/1/p2p/{PEER}"])

@@ -23,6 +23,7 @@ SECTIONS = {
 ROW = re.compile(r"\| `(?P<key>\w+)` \| (?P<type>[a-z ]+) \|")
 JSON_TYPES = {
     "string": str,
+    "boolean": bool,
     "integer": int,
     "number": (int, float),
     "null": type(None),
@@ -100,6 +101,7 @@ def test_document_tells_the_facts(swarm, lease, now_s):
             "loss": 2.104,
             "bytes_per_s": 3200.0,
             "partners": 1,
+            "is_relayed": False,
             "age_s": 4.0,
             "expires_in_s": 26.0,
         }
@@ -154,3 +156,11 @@ def test_text_can_be_ascii(swarm, lease, node, now_s):
     text = status_text(overview, accented, now_s, 80, ascii_only=True)
     assert text.isascii()
     assert "/home/andr?" in text
+
+
+def test_reachability_is_shown_once_it_is_known(node, now_s):
+    """With what to do about it."""
+    silent = status_text(None, node(), now_s, 80)
+    told = status_text(None, node(reachable="no", reachable_detail="open TCP port 7"), now_s, 80)
+    assert "reach    no: open TCP port 7" in told
+    assert "reach " not in silent
