@@ -93,7 +93,7 @@ def examine(
         )
         found.append(machine.memory(sizes, batch_size=manifest.optimizer.batch_size))
         if found[0].severity == "ok":
-            found.append(machine.disk(options.state_dir.path, sizes))
+            found.append(machine.disk(options.state_dir.run_folder(manifest.run_id), sizes))
         block, num_replicas = _place(seen)
         plan = make_plan(
             manifest,
