@@ -10,7 +10,11 @@ import pytest
 
 from bt_p2p import errors
 
-KEYWORD_ONLY = {"peer_id": "12D3KooWExample", "missing_blocks": (1, 3)}
+KEYWORD_ONLY = {
+    "blamed": {"12D3peer": "sent nonsense"},
+    "peer_id": "12D3KooWExample",
+    "missing_blocks": (1, 3),
+}
 """A value for each keyword-only argument of any error."""
 NODE = re.compile(r"^(?P<branches>.*?)(?P<name>\w+Error)\b(?: \((?P<also>\w+)\))?")
 
