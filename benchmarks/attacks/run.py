@@ -111,10 +111,14 @@ def run_scenario(
         if not tick():
             return None
     test = texts.scored[TEST][: config.final_bytes]
-    agreed = [replica.agreed for replica in swarm.honest]
-    if scenario.protection in ("none", "merge", "trimmed"):
-        agreed = agreed[:1]  # all have the same
-    nats = [score_weights(manifest, weights, test) for weights in agreed if is_finite(weights)]
+    agreed = {id(replica.agreed): replica.agreed for replica in swarm.honest}  # mostly the same
+    scores = {
+        key: score_weights(manifest, weights, test)
+        for key, weights in agreed.items()
+        if is_finite(weights)
+    }
+    found = [scores.get(id(replica.agreed)) for replica in swarm.honest]
+    nats = [each for each in found if each is not None]
     tally = swarm.tally
     num_judged = max(1, len(swarm.honest) * config.rounds)
     return ScenarioResult(
