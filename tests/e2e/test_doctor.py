@@ -33,7 +33,7 @@ def entry(programs: Programs) -> str:
 
 def doctor(programs: Programs, *arguments: str) -> tuple[int, str]:
     """Exit code and standard output."""
-    done = programs.run("node", "doctor", *arguments, "--state-dir", "doctor")
+    done = programs.run("node", "doctor", *arguments, "--state-dir", "doctor", timeout_s=150)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout
 
