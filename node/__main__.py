@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import signal
-import sys
+from collections.abc import Callable
+
+from node.command_line import run_to_end
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    try:
-        from node.cli import run  # noqa: PLC0415 - keeps this module importable without typer
+    run_to_end(_load)
 
-        code = run()
-    except KeyboardInterrupt:  # while modules are loaded
-        code = 128 + signal.SIGINT
-    sys.exit(code)
+
+def _load() -> Callable[[], int]:
+    from node.cli import run  # noqa: PLC0415 - signals come while it is loaded
+
+    return run
 
 
 if __name__ == "__main__":

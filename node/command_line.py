@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import multiprocessing.util
 import os
 import sys
 import traceback
 from collections.abc import Callable
+from typing import NoReturn
 
 import typer
 
@@ -24,6 +28,36 @@ _UsageError: type[Exception] = next(
 def run_app(app: typer.Typer, program: str) -> int:
     """Run a command line and return its exit code."""
     return guard(lambda: app(standalone_mode=False, prog_name=program), program)
+
+
+def end_process(code: int) -> NoReturn:
+    """End with everything printed and logged, and with child processes and temporary files gone.
+
+    Python itself would first take torch apart, which takes a second, and twenty on a busy machine.
+    """
+    if "torch" in sys.modules:
+        multiprocessing.util._exit_function()  # type: ignore[attr-defined]
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def run_to_end(load: Callable[[], Callable[[], int]]) -> NoReturn:
+    """Run a program and end the process.
+
+    Args:
+        load: imports the program and returns what runs it.
+    """
+    try:
+        code = load()()
+    except KeyboardInterrupt:  # while modules are loaded
+        code = exit_codes.INTERRUPTED
+    except SystemExit as exc:
+        code = exc.code if isinstance(exc.code, int) else exit_codes.FAILED
+    end_process(code)
 
 
 def guard(action: Callable[[], object], program: str) -> int:

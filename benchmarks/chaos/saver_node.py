@@ -5,21 +5,22 @@ python -m benchmarks.chaos.saver_node join ...
 
 from __future__ import annotations
 
-import signal
-import sys
+from collections.abc import Callable
+
+from node.command_line import run_to_end
 
 
 def main() -> None:
     """See the module."""
-    try:
-        from node import saver  # noqa: PLC0415 - takes seconds, in which signals come
-        from node.cli import run  # noqa: PLC0415
+    run_to_end(_load)
 
-        saver.SAVE_PERIOD_S = 0.0
-        code = run()
-    except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
-    sys.exit(code)
+
+def _load() -> Callable[[], int]:
+    from node import saver  # noqa: PLC0415 - takes seconds, in which signals come
+    from node.cli import run  # noqa: PLC0415
+
+    saver.SAVE_PERIOD_S = 0.0
+    return run
 
 
 if __name__ == "__main__":

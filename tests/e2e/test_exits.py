@@ -27,7 +27,9 @@ def test_ended_nodes_leave_nothing_behind(tmp_path: Path) -> None:
         place = start_place(swarm, has_partner=False)
         with ThreadPoolExecutor(len(CELLS)) as pool:
             results = list(
-                pool.map(lambda cell: end_node(place, *cell, seed=CELLS.index(cell)), CELLS)
+                pool.map(
+                    lambda cell: end_node(place, *cell, seed=CELLS.index(cell), within_s=60), CELLS
+                )
             )
     finally:
         swarm.stop(timeout_s=20)

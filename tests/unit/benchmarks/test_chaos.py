@@ -261,7 +261,7 @@ def exit_result(**changes: object) -> ExitResult:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"seconds": None}, "did not end within 10 s"),
+        ({"seconds": None}, "did not end in time"),
         ({"exit_code": 1}, "exit code 1"),
         ({"processes": ("p2pd 7",)}, "p2pd 7"),
         ({"ports": 1}, "left 1 ports"),
