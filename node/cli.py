@@ -106,6 +106,13 @@ def init(
     dataset: Annotated[
         str | None, typer.Option(help="Train on this Hugging Face data set (NAME[:CONFIG]).")
     ] = None,
+    owner_key: Annotated[
+        Path | None,
+        typer.Option(
+            help="Close the run: only peers with a token of this key's owner may hold its blocks. "
+            "The key file is made if it is missing."
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Found a run: write its manifest and print its id."""
@@ -134,9 +141,27 @@ def init(
             flags=flags,
             text=text,
             dataset=dataset,
+            owner_key=owner_key,
             cache_dir=default_cache_dir(),
         )
     )
+
+
+token = typer.Typer(help="Tokens of closed runs.", no_args_is_help=True)
+app.add_typer(token, name="token")
+
+
+@token.command("issue")
+def issue(
+    peer: Annotated[str, typer.Argument(help="Peer id of the volunteer, as its node prints it.")],
+    owner_key: Annotated[Path, typer.Option(help="Key file of the run's owner.")],
+    manifest: Annotated[Path, typer.Option(help="Manifest file of the run.")],
+    days: Annotated[int, typer.Option(min=1, max=3660, help="Until it expires.")] = 90,
+) -> None:
+    """Sign for a peer, so that it may hold blocks of a closed run; prints its token."""
+    from node.commands.token import issue_token
+
+    issue_token(owner_key=owner_key, manifest=manifest, peer=peer, days=days)
 
 
 @app.command()
@@ -175,6 +200,11 @@ def join(
     threads: Annotated[
         int | None, typer.Option(min=1, envvar="BT_NODE_THREADS", help="CPU threads to use.")
     ] = None,
+    run_token: Annotated[
+        str | None,
+        typer.Option(envvar="BT_NODE_RUN_TOKEN", help="What lets this node into a closed run."),
+    ] = None,
+    run_token_file: Annotated[Path | None, typer.Option(help="File with the run token.")] = None,
     max_rounds: Annotated[
         int | None, typer.Option(min=1, help="Leave after this many rounds.")
     ] = None,
@@ -201,6 +231,8 @@ def join(
         outbound_only=outbound_only,
         device=device,
         threads=threads,
+        run_token=run_token,
+        run_token_file=run_token_file,
         max_rounds=max_rounds,
         identity=identity,
         state_path=_state(state_dir).path,

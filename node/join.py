@@ -29,6 +29,7 @@ from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
 from node.doctor import machine
 from node.joined import Joined
 from node.manifests import choose_run, read_manifest
+from node.membership import own_membership
 from node.port import free_port, listening_port
 from node.reachability import ReachabilityWatch, settle, tell
 from node.rebuild import Rebuild, Supervisor
@@ -60,6 +61,8 @@ class JoinOptions:
     is_outbound_only: bool
     """Listen nowhere, and be found behind relays."""
     device: str
+    run_token: str | None
+    """Lets this node into a closed run."""
     max_rounds: int | None
     """End after this many rounds; None goes on until a signal."""
 
@@ -92,6 +95,8 @@ def run_node(
         manifest = _known_manifest(options)
         num_parts = _checked_memory(manifest, options) if manifest else 1
         corpus = _checked_corpus(manifest, options) if manifest else None
+        if manifest is not None:
+            own_membership(manifest, identity.peer_id, options.run_token, now_s=started_at_s)
         peer, standing = _enter_swarm(
             options, identity_path, identity.peer_id, reporter, is_rebuilt=bool(supervisor.last)
         )
@@ -100,6 +105,9 @@ def run_node(
         if manifest is None:
             manifest = _manifest_of_swarm(peer, directory, options)
             reporter.line(f"run {manifest.run_id}: manifest fetched and verified")
+        membership = own_membership(
+            manifest, identity.peer_id, options.run_token, now_s=started_at_s
+        )
         state.remember_manifest(manifest)
         peer.protect_run(manifest)
         port = listening_port(peer, port, options.announce)
@@ -129,6 +137,7 @@ def run_node(
             max_rounds=options.max_rounds,
             is_first=supervisor.last is None and not neighbours(peer),
             supervisor=supervisor,
+            membership=membership,
             initial_peers=options.initial_peers,
         )
         stop.is_starting = False  # from here on there is a lease to withdraw

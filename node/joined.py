@@ -37,5 +37,7 @@ class Joined:
     is_first: bool
     """Nobody else was there to enter through when the user started the node."""
     supervisor: Supervisor
+    membership: bytes | None
+    """Of a closed run."""
     initial_peers: tuple[PeerAddress, ...]
     """Peers that the user named; dialled again after an outage."""

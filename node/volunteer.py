@@ -89,7 +89,9 @@ class Volunteer:
             block = self._settle()
             # forked before anything else has threads
             shapes = {name: shape for name, (shape, _) in weight_specs(self._manifest).items()}
-            averager = HivemindAverager(self._peer.dht, self._manifest, block, shapes)
+            averager = HivemindAverager(
+                self._peer.dht, self._manifest, block, shapes, self._joined.membership
+            )
             stack.callback(
                 lambda: averager.kill() if self._stop.rebuild_reason else averager.stop()
             )
@@ -284,6 +286,7 @@ class Volunteer:
             copies=self._served_copies(),
             addresses=self._addresses,
             is_relayed=self._peer.places is not None,
+            membership=self._joined.membership,
             issued_at_s=issued_at_s,
             expires_at_s=expires_at_s,
         )

@@ -41,6 +41,12 @@ from bt_p2p.protocol.limits import (
     WEIGHTS_CHUNK_SIZE_BYTES,
 )
 from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.protocol.membership import (
+    check_membership,
+    issue_membership,
+    membership_of,
+    token_of,
+)
 from bt_p2p.swarm.block_messages import (
     decode_handed_on,
     decode_readiness,
@@ -164,7 +170,19 @@ def _records() -> Iterable[Decoder]:
         messages=(signed[0].value,),
         form=MSGPACK,
     )
-    manifests = [manifest, tiny_manifest(objective="diffusion"), RunManifest()]
+    closed = manifest.model_copy(update={"owner": identity.peer_id})
+    membership = issue_membership(
+        identity, run_id=closed.run_id, peer_id=identity.peer_id, expires_at_s=2**40
+    )
+    yield Decoder(
+        name="membership",
+        sender="any peer, through the DHT or an averager",
+        decode=functools.partial(_check_token, closed, identity.peer_id),
+        messages=(token_of(membership).encode(), membership),
+        refuses_with=(ProtocolError,),
+        form=MSGPACK,
+    )
+    manifests = [manifest, closed, tiny_manifest(objective="diffusion"), RunManifest()]
     yield Decoder(
         name="manifest",
         sender="any peer, through the DHT",
@@ -183,6 +201,16 @@ def _records() -> Iterable[Decoder]:
         form=JSON,
         max_size_bytes=2 * MAX_MANIFEST_SIZE_BYTES,
     )
+
+
+def _check_token(manifest: RunManifest, peer_id: str, data: bytes) -> bytes:
+    """A token as a user pastes it, or if it is none, a membership as a peer shows it."""
+    try:
+        membership = membership_of(_text(data))
+    except ConfigError:
+        membership = data
+    check_membership(manifest, peer_id, membership, now_s=START_S)
+    return membership
 
 
 def _full_lease(manifest: RunManifest, identity: PeerIdentity) -> Lease:

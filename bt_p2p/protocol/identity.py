@@ -22,6 +22,7 @@ _PRIVATE_PREFIX = bytes([0x08, 0x01, 0x12, 0x40])
 # identity multihash over protobuf PublicKey { Type = Ed25519; Data = 32 bytes }
 _PEER_ID_PREFIX = bytes([0x00, 0x24, 0x08, 0x01, 0x12, 0x20])
 _PEER_ID_SIZE_BYTES = len(_PEER_ID_PREFIX) + 32
+_MAX_PEER_ID_CHARS = 64
 
 
 class PeerIdentity:
@@ -136,6 +137,17 @@ def signature_is_valid(peer_id_bytes: bytes, message: bytes, signature: bytes) -
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def holds_key(peer_id: str) -> bool:
+    """Whether the text is the id of an Ed25519 key, which signatures can be checked with."""
+    if len(peer_id) > _MAX_PEER_ID_CHARS or peer_id != peer_id.rstrip():  # base58 ignores spaces
+        return False
+    try:
+        data = peer_id_to_bytes(peer_id)
+    except ValueError:
+        return False
+    return len(data) == _PEER_ID_SIZE_BYTES and data.startswith(_PEER_ID_PREFIX)
 
 
 def peer_id_to_bytes(peer_id: str) -> bytes:

@@ -19,11 +19,13 @@ from bt_p2p.protocol.keys import block_key, joining_key
 from bt_p2p.protocol.limits import (
     MAX_CLOCK_SKEW_S,
     MAX_LEASE_TTL_S,
+    MAX_MEMBERSHIP_SIZE_BYTES,
     MAX_RECORD_SIZE_BYTES,
     MAX_SPAN_BLOCKS,
     PROTOCOL_VERSION,
 )
-from bt_p2p.protocol.manifest import first_problem
+from bt_p2p.protocol.manifest import RunManifest, first_problem
+from bt_p2p.protocol.membership import check_membership
 
 _DOMAIN = b"bt-p2p lease\0"
 
@@ -69,6 +71,8 @@ class Lease(BaseModel):
     """Multiaddrs under which this peer can be dialled, best first."""
     is_relayed: bool = False
     """Whether it is reached through another peer only: slower, and that peer carries its traffic."""
+    membership: Annotated[bytes, Field(max_length=MAX_MEMBERSHIP_SIZE_BYTES)] | None = None
+    """Shows that this peer may hold blocks of a closed run."""
     issued_at_s: Annotated[float, Field(ge=0, le=1e11)]
     """DHT time at signing."""
     expires_at_s: Annotated[float, Field(ge=0, le=1e11)]
@@ -162,13 +166,17 @@ class LeaseView:
 
 
 def read_leases(
-    records: Iterable[tuple[str, Mapping[bytes, object]]], *, now_s: float
+    records: Iterable[tuple[str, Mapping[bytes, object]]],
+    *,
+    now_s: float,
+    manifest: RunManifest | None = None,
 ) -> LeaseView:
     """Keep what is valid and alive; count what is not. Never raises on a stranger's data.
 
     Args:
         records: (key, subkey -> value) as the DHT returned them.
         now_s: DHT time.
+        manifest: of the run; if it is closed, only leases of its members are valid.
     """
     accepted: dict[str, Lease] = {}
     num_invalid = 0
@@ -184,6 +192,8 @@ def read_leases(
                     raise RecordRejectedError(f"lease for {lease.key} is stored under {key}")
                 if lease.issued_at_s > now_s + MAX_CLOCK_SKEW_S:
                     raise RecordRejectedError("lease is from the future")
+                if manifest is not None:
+                    check_membership(manifest, lease.peer_id, lease.membership, now_s=now_s)
             except ProtocolError:
                 num_invalid += 1
                 continue

@@ -10,6 +10,8 @@ MAX_RECORD_SIZE_BYTES = 3 * 1024
 """One DHT value; several writers share hivemind's control pipe, which keeps messages up to 4 KiB whole."""
 MAX_MANIFEST_SIZE_BYTES = 2 * 1024
 """A canonical manifest; it travels as one DHT value."""
+MAX_MEMBERSHIP_SIZE_BYTES = 128
+"""The owner's signature that lets a peer hold blocks of a closed run; it needs 72."""
 MAX_FRAME_HEADER_SIZE_BYTES = 64 * 1024
 """The msgpack header of one stream frame."""
 MAX_FRAME_BODY_SIZE_BYTES = 16 * 1024 * 1024

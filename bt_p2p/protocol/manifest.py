@@ -12,9 +12,17 @@ import json
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from bt_p2p.errors import ConfigError, WireFormatError
+from bt_p2p.protocol.identity import holds_key
 from bt_p2p.protocol.limits import MAX_MANIFEST_SIZE_BYTES, PROTOCOL_VERSION
 
 VOCAB_SIZE = 256
@@ -149,6 +157,15 @@ class RunManifest(_Spec):
     corpus: CorpusSpec = CorpusSpec()
     rounds: RoundSpec = RoundSpec()
     optimizer: OptimizerSpec = OptimizerSpec()
+    owner: Annotated[str, Field(max_length=64)] = ""
+    """Peer id of who lets peers hold blocks (`membership`); empty lets everybody."""
+
+    @field_validator("owner")
+    @classmethod
+    def _owner_has_a_key(cls, owner: str) -> str:
+        if owner and not holds_key(owner):
+            raise ValueError("must be an Ed25519 peer id (12D3KooW...), or empty")
+        return owner
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RunManifest:
@@ -165,9 +182,12 @@ class RunManifest(_Spec):
         return self
 
     def canonical_bytes(self) -> bytes:
-        """The one byte string that stands for this manifest: sorted, compact JSON in UTF-8."""
+        """The one byte string that stands for this manifest: sorted, compact JSON in UTF-8.
+
+        An empty owner is left out, as runs founded before there were owners have none.
+        """
         text = json.dumps(
-            self.model_dump(mode="json"),
+            self.model_dump(mode="json", exclude=None if self.owner else {"owner"}),
             sort_keys=True,
             separators=(",", ":"),
             ensure_ascii=False,

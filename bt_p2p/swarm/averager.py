@@ -13,11 +13,12 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import ctypes
+import functools
 import logging
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import hivemind
@@ -30,7 +31,9 @@ from hivemind.averaging.group_info import GroupInfo
 from hivemind.averaging.matchmaking import MatchmakingException
 from hivemind.averaging.partition import AllreduceException
 from hivemind.compression import CompressionBase, Float16Compression, NoCompression
+from hivemind.p2p import PeerID
 from hivemind.utils import MPFuture, get_dht_time
+from hivemind.utils.serializer import MSGPackSerializer
 from torch import Tensor
 
 from bt_p2p.averaging.admission import is_finite
@@ -47,6 +50,7 @@ from bt_p2p.protocol import wire
 from bt_p2p.protocol.keys import averaging_prefix
 from bt_p2p.protocol.limits import LATE_PARTNER_S, START_TIMEOUT_S, STOP_TIMEOUT_S
 from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.protocol.membership import check_membership
 from bt_p2p.swarm.children import live_with_parent
 from bt_p2p.swarm.reducing import (
     CompleteRunner,
@@ -70,13 +74,19 @@ class _CompleteAverager(DecentralizedAverager):
     """A `DecentralizedAverager` whose steps fail when the average is not complete."""
 
     def __init__(
-        self, tensors: Sequence[Tensor], *args: Any, compression: CompressionBase, **kwargs: Any
+        self,
+        tensors: Sequence[Tensor],
+        *args: Any,
+        compression: CompressionBase,
+        admits: Callable[[PeerID, bytes], bool],
+        **kwargs: Any,
     ) -> None:
         """As in hivemind, and what both processes see besides: a flag, and the round's start."""
         self.has_weights = multiprocessing.Value(ctypes.c_bool, False)
         self.starts = tuple(torch.zeros_like(tensor) for tensor in tensors)
         for start in self.starts:
             start.share_memory_()  # type: ignore[no-untyped-call]
+        self._admits = admits
         self._trust: Mapping[str, float] = {}
         self._runner: Any = None  # of the round that goes on, in the child
         self._is_exact = isinstance(compression, NoCompression)
@@ -131,6 +141,7 @@ class _CompleteAverager(DecentralizedAverager):
     async def _step(self, *, trust: Mapping[str, float], **kwargs: Any) -> None:
         """As in hivemind; peers without trust are not met."""
         self._trust = trust
+        self._matchmaking.admits = self._admits
         self._matchmaking.refuses = lambda peer_id: self._trust.get(str(peer_id), 1.0) <= 0
         await super()._step(**kwargs)
 
@@ -194,6 +205,7 @@ class HivemindAverager:
         manifest: RunManifest,
         block: int,
         shapes: Mapping[str, Sequence[int]],
+        membership: bytes | None = None,
     ) -> None:
         """Fork the averager's process; call in the main thread, before CUDA and other threads.
 
@@ -202,10 +214,12 @@ class HivemindAverager:
             manifest: the run.
             block: which block.
             shapes: shape of every weight by name; all replicas have the same.
+            membership: shown to the others of a closed run.
 
         Raises:
             SwarmError: the process does not start.
         """
+        self._membership = membership
         self._buffers = {name: torch.zeros(tuple(shape)) for name, shape in shapes.items()}
         size_bytes = sum(
             buffer.numel() * buffer.element_size() for buffer in self._buffers.values()
@@ -220,6 +234,7 @@ class HivemindAverager:
             min_matchmaking_time=search_s,
             request_timeout=search_s / 2,
             compression=_COMPRESSIONS[manifest.rounds.compression](),
+            admits=functools.partial(_is_member, manifest),
             allow_state_sharing=False,
             next_chunk_timeout=timeout_s / 4,
             sender_timeout=timeout_s / 4,
@@ -249,8 +264,11 @@ class HivemindAverager:
         """
         if not self._averager.is_alive():
             raise SwarmError("the averaging process has ended")
+        said: dict[str, object] = {"round": report.round_index}
+        if self._membership is not None:
+            said["member"] = self._membership
         control = self._averager.begin_step(
-            wire.pack({"round": report.round_index}),
+            wire.pack(said),
             ends_at_s=ends_at_s,
             deadline_s=max(ends_at_s, get_dht_time()) + LATE_PARTNER_S,
             trust=trust or {},
@@ -379,6 +397,22 @@ class HivemindPendingAverage:
                 raise RoundFailedError(f"replica …{str(peer_id)[-6:]} sent round {round_index!r}")
             reports[str(peer_id)] = PartnerReport(round_index=round_index)
         return reports
+
+
+def _is_member(manifest: RunManifest, peer_id: PeerID, gather: bytes) -> bool:
+    """Whether a peer, by what it wants to tell its group, may average in this run."""
+    if not manifest.owner:
+        return True
+    try:
+        _, _, said = MSGPackSerializer.loads(gather)
+        report = wire.unpack_map(
+            MSGPackSerializer.loads(said), max_size_bytes=_MAX_REPORT_SIZE_BYTES
+        )
+        check_membership(manifest, str(peer_id), report.get("member"), now_s=get_dht_time())
+    except Exception as exc:  # noqa: BLE001 - whatever a stranger's bytes raise
+        logger.info("…%s may not average in this closed run: %s", str(peer_id)[-6:], exc)
+        return False
+    return True
 
 
 def _averaging_error(error: BaseException) -> AveragingError:

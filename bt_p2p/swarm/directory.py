@@ -55,7 +55,7 @@ class HivemindDirectory:
             timeout_s=DHT_TIMEOUT_S,
             what="reading the swarm",
         )
-        return read_leases(found.items(), now_s=get_dht_time())
+        return read_leases(found.items(), now_s=get_dht_time(), manifest=manifest)
 
     def publish(self, manifest: RunManifest) -> None:
         """Store a manifest, so that newcomers find it."""

@@ -224,9 +224,12 @@ class CompleteRunner(AllReduceRunner):
 
 
 class SelectiveMatchmaking(Matchmaking):
-    """Neither leads nor follows peers that are refused."""
+    """Neither leads nor follows peers that are refused, nor groups with peers that are not admitted."""
 
     refuses: Callable[[PeerID], bool] = staticmethod(lambda _peer_id: False)
+
+    admits: Callable[[PeerID, bytes], bool] = staticmethod(lambda _peer_id, _gather: True)
+    """Given a peer and what it wants to be gathered."""
 
     async def _request_join_group(self, leader: PeerID) -> Any:
         if self.refuses(leader):
@@ -234,6 +237,17 @@ class SelectiveMatchmaking(Matchmaking):
         return await super()._request_join_group(leader)
 
     def _check_reasons_to_reject(self, request: Any, context: Any) -> Any:
-        if self.refuses(context.remote_id):
+        if self.refuses(context.remote_id) or not self.admits(context.remote_id, request.gather):
             return averaging_pb2.MessageFromLeader(code=averaging_pb2.PROTOCOL_VIOLATION)
         return super()._check_reasons_to_reject(request, context)
+
+    async def follower_assemble_group(self, leader: PeerID, msg: Any) -> Any:
+        """As in hivemind, unless somebody is in the group who must not."""
+        for member, gather in zip(
+            msg.ordered_peer_ids, msg.gathered, strict=False
+        ):  # checked there
+            if not self.admits(PeerID(member), gather):
+                raise MatchmakingException(
+                    f"…{str(PeerID(member))[-6:]} has no membership of this closed run"
+                )
+        return await super().follower_assemble_group(leader, msg)

@@ -101,7 +101,7 @@ class InMemoryDirectory:
             found.append(
                 (key, {name: value for name, value in by_subkey.items() if isinstance(name, bytes)})
             )
-        return read_leases(found, now_s=self._records.clock.now_s())
+        return read_leases(found, now_s=self._records.clock.now_s(), manifest=manifest)
 
     def publish(self, manifest: RunManifest) -> None:
         """Store a manifest, so that newcomers find it."""

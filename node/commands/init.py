@@ -13,6 +13,7 @@ import typer
 from bt_p2p.corpus.corpus import load_corpus, require_context
 from bt_p2p.errors import ConfigError
 from bt_p2p.model.sizes import block_sizes
+from bt_p2p.protocol.identity import load_or_create_identity
 from bt_p2p.protocol.manifest import CorpusSpec, RunManifest
 
 
@@ -26,6 +27,8 @@ class InitOptions:
     """Nested like the manifest; None where a flag was not given."""
     text: Path | None
     dataset: str | None
+    owner_key: Path | None
+    """Of the owner of a closed run; made if it is missing."""
     cache_dir: Path
 
 
@@ -41,6 +44,11 @@ def write_manifest(options: InitOptions) -> None:
         )
     values = merge(_read_toml(options.config), options.flags)
     values["corpus"] = {**_section(values, "corpus"), **_corpus_choice(options)}
+    if options.owner_key is not None:
+        owner, is_new = load_or_create_identity(options.owner_key)
+        values["owner"] = owner.peer_id
+        if is_new:
+            typer.echo(f"made {options.owner_key}: back it up, it signs the run's tokens", err=True)
     manifest = RunManifest.build(values)
     corpus = load_corpus(manifest.corpus, data=options.text, cache_dir=options.cache_dir)
     require_context(corpus, manifest.model.context)

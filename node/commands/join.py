@@ -13,6 +13,7 @@ from bt_p2p.protocol.address import check_announced, parse_initial_peers
 from bt_p2p.protocol.assignment import parse_span
 from bt_p2p.protocol.identity import PeerIdentity
 from node.log_setup import set_up_logging
+from node.membership import read_token
 from node.rebuild import Supervisor
 from node.state_dir import StateDir
 from node.stop import StopRequest
@@ -36,6 +37,8 @@ def join_swarm(
     outbound_only: bool,
     device: str,
     threads: int | None,
+    run_token: str | None,
+    run_token_file: Path | None,
     max_rounds: int | None,
     identity: Path | None,
     state_path: Path,
@@ -51,6 +54,7 @@ def join_swarm(
     state = StateDir(state_path)
     addresses = parse_initial_peers(initial_peers)
     blocks = None if span is None else parse_span(span)
+    token = read_token(run_token, run_token_file)
     _check_early(state, identity, data, manifest, block)
     for address in announce:
         check_announced(address)
@@ -88,6 +92,7 @@ def join_swarm(
                     announce=tuple(announce),
                     is_outbound_only=outbound_only,
                     device=device,
+                    run_token=token,
                     max_rounds=max_rounds,
                 ),
                 reporter,

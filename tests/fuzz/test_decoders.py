@@ -16,7 +16,8 @@ from benchmarks.fuzz.decoders import pure_decoders
 from benchmarks.fuzz.mutation import mutate
 
 PURE = (
-    *("wire", "lease", "lease, signed", "lease view", "manifest", "manifest of any run"),
+    *("wire", "lease", "lease, signed", "lease view", "membership", "manifest"),
+    "manifest of any run",
     *("address", "addresses", "address to announce", "address in a lease", "span"),
     *("frame", "request", "reply in float32", "reply in float16", "reply in int8"),
     *("readiness", "handed on", "bundle", "weights offers", "chunk request", "chunk"),

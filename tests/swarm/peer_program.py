@@ -64,14 +64,24 @@ class Peer:
         return {"peer_id": self._swarm.peer_id, "addresses": self._swarm.addresses()}
 
     def open_averager(
-        self, *, manifest: dict[str, Any], block: int, sizes: list[int], exchange_s: float
+        self,
+        *,
+        manifest: dict[str, Any],
+        block: int,
+        sizes: list[int],
+        exchange_s: float,
+        membership: str = "",
     ) -> dict[str, Any]:
         """Start an averager of flat tensors; an exchange may take `exchange_s`."""
         averager_module.average_timeout_s = lambda _size, num_replicas: exchange_s
         handler = signal.getsignal(signal.SIGINT)
         self._shapes = {f"t{index}": (size,) for index, size in enumerate(sizes)}
         self._averager = HivemindAverager(
-            self._swarm.dht, RunManifest.build(manifest), block, self._shapes
+            self._swarm.dht,
+            RunManifest.build(manifest),
+            block,
+            self._shapes,
+            bytes.fromhex(membership) or None,
         )
         self._gate = Gate(self._swarm.peer_id, _distances)
         return {"sigint_kept": handler is signal.getsignal(signal.SIGINT)}

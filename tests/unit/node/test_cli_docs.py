@@ -26,9 +26,14 @@ def commands() -> Iterator[tuple[str, object]]:
     """Every program and every command of it, under its full name."""
     for program, app in APPS.items():
         command = typer.main.get_command(app)
-        yield program, command
-        for name, child in getattr(command, "commands", {}).items():
-            yield f"{program} {name}", child
+        yield from nested(program, command)
+
+
+def nested(title: str, command: object) -> Iterator[tuple[str, object]]:
+    """A command and all below it."""
+    yield title, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from nested(f"{title} {name}", child)
 
 
 def names(command: object) -> set[str]:
