@@ -44,7 +44,7 @@ def plan_route(
     latency_s: Mapping[str, float],
     avoid: Collection[str] = (),
 ) -> Route:
-    """Order the holders of every block: fresh weights first, then the quickest.
+    """Order the holders of every block: fresh weights first, then the quickest, then the direct ones.
 
     Peers that serve a copy count as holders, at the round of the copy. One more than `MAX_ROUND_LAG`
     rounds behind its block's newest comes after all others.
@@ -68,9 +68,10 @@ def plan_route(
         ]
         newest = max((round_index for round_index, _ in serving), default=0)
 
-        def rank(pair: tuple[int, Lease]) -> tuple[bool, float, int, str]:
-            lag, peer_id = newest - pair[0], pair[1].peer_id
-            return (lag > MAX_ROUND_LAG, latency_s.get(peer_id, math.inf), lag, peer_id)
+        def rank(pair: tuple[int, Lease]) -> tuple[bool, float, bool, int, str]:
+            lag, lease = newest - pair[0], pair[1]
+            expected_s = latency_s.get(lease.peer_id, math.inf)
+            return (lag > MAX_ROUND_LAG, expected_s, lease.is_relayed, lag, lease.peer_id)
 
         return tuple(lease for _, lease in sorted(serving, key=rank))
 

@@ -48,6 +48,17 @@ def test_among_equals_the_newest_round_then_the_id_decides() -> None:
     assert [B, A, C] == order([1, 2, 1], {})
 
 
+def test_among_equals_direct_holders_come_before_relayed_ones() -> None:
+    """Even at an older round within the limit; a relayed one that answers sooner is asked first."""
+    relayed = tiny_lease(MANIFEST, PEERS[0], 0, round_index=2).model_copy(
+        update={"is_relayed": True}
+    )
+    overview = tiny_overview(MANIFEST, [relayed, tiny_lease(MANIFEST, PEERS[1], 0, round_index=1)])
+    for latency_s, expected in (({}, [B, A]), ({A: 0.1, B: 0.2}, [A, B])):
+        route = plan_route(overview, latency_s=latency_s)
+        assert expected == [lease.peer_id for lease in route.holders[0]]
+
+
 def test_avoided_peers_are_left_out() -> None:
     """They do not make others stale either."""
     assert [B, C] == order([9, 1, 1], {}, avoid=(A,))
