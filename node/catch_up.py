@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+from collections.abc import Collection, Sequence
 
 from bt_p2p.errors import SwarmError
 from bt_p2p.model.block import weight_specs
+from bt_p2p.protocol.lease import Lease
 from bt_p2p.protocol.limits import MAX_ROUND_LAG
 from bt_p2p.swarm.block_rpc import HivemindBlockClient
 from node.download_meter import DownloadMeter
@@ -86,6 +88,17 @@ class CatchUp:
             self._record.clear("behind")
         return found
 
+    def fetch_from(self, peer_ids: Collection[str]) -> SyncedWeights | None:
+        """The newest weights of some replicas, which are near; None if none of them gives any."""
+        holders = self._keeper.view().blocks[self._block].holders
+        try:
+            return self._download(
+                [lease for lease in holders if lease.peer_id in peer_ids], min_round_index=0
+            )
+        except SwarmError as exc:
+            self._reporter.line(str(exc))
+            return None
+
     def _try_several_times(self, round_index: int) -> SyncedWeights | None:
         for attempt in range(_MAX_ATTEMPTS):
             try:
@@ -107,13 +120,19 @@ class CatchUp:
         if not ahead:
             self._partial.clear()
             return None
+        return self._download(ahead, min_round_index=round_index + 1)
+
+    def _download(
+        self, candidates: Sequence[Lease], *, min_round_index: int
+    ) -> SyncedWeights | None:
+        """None when a stop was requested meanwhile."""
         meter = DownloadMeter(self._clock)
         download = self._peer.loop.start(
             fetch_weights(
                 HivemindBlockClient(self._peer.p2p),
-                ahead,
+                candidates,
                 expected=weight_specs(self._manifest),
-                min_round_index=round_index + 1,
+                min_round_index=min_round_index,
                 options=DownloadOptions(meter=meter, partial=self._partial, patience_s=_PATIENCE_S),
                 clock=self._clock,
             )

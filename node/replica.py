@@ -13,6 +13,7 @@ from bt_p2p.averaging.schedule import payload_size_bytes
 from bt_p2p.chain.service import LocalBlockService
 from bt_p2p.errors import SwarmError, TrainingError
 from bt_p2p.model.sizes import block_sizes
+from bt_p2p.protocol.identity import short_peer_id
 from bt_p2p.protocol.limits import MAX_ROUND_LAG
 from bt_p2p.protocol.overview import SwarmOverview
 from bt_p2p.swarm.block_rpc import HivemindBlockServer
@@ -184,7 +185,27 @@ class Replica:
             self._adopt(result.weights, self._trainer.round_index)
             self._tell(result, server)
             self._saver.save_if_due(self._trainer)
+            if result.drifted:
+                self._reconcile(result.drifted)
             self._catch_up_if_behind()
+
+    def _reconcile(self, peer_ids: Collection[str]) -> None:
+        """Replicas that trained apart cannot average: one goes on from the other's weights.
+
+        Each judges by its own held-out text, so that nobody is talked into worse weights.
+        """
+        self._reporter.line("trained apart from another replica: one of us follows the other")
+        leader = min(peer_ids)
+        synced = self._catch_up.fetch_from([leader])
+        if synced is None:
+            return
+        own = self._service.served_weights()
+        if not self._gate.should_follow(synced.weights, own, peer_id=leader):
+            self._reporter.line(f"kept own weights, which {short_peer_id(leader)} may follow")
+            return
+        self._trainer.load_weights(synced.weights)
+        self._trainer.round_index = max(self._trainer.round_index, synced.round_index)
+        self._adopt(synced.weights, self._trainer.round_index)
 
     def _catch_up_if_behind(self) -> None:
         newest = self._newest_round(self._keeper.latest)

@@ -60,6 +60,8 @@ class RoundResult:
     """In plain words."""
     is_failure: bool
     """A group was expected, but its average was not adopted."""
+    drifted: frozenset[str] = frozenset()
+    """Partners of an average that was not adopted, who had trained apart from this replica."""
 
 
 class RoundRunner:
@@ -100,6 +102,7 @@ class RoundRunner:
         self._clock = clock
         self._pending: PendingAverage | None = None
         self._start: Mapping[str, Tensor] = {}
+        self._drifted: frozenset[str] = frozenset()
         self._outer = OuterMomentum(manifest.rounds.outer_momentum)
         stop.on_request(self._cancel_pending)
 
@@ -179,6 +182,7 @@ class RoundRunner:
         """Average and adopt, or keep one's own weights; either way the round counts."""
         round_index = self._trainer.round_index
         partners, outcome, is_failure = 0, "alone", False
+        self._drifted = frozenset()
         pending, agreed = self._pending, self._trainer.weights()
         if pending is not None:
             self._record.update(state="averaging")
@@ -211,6 +215,7 @@ class RoundRunner:
             partners=partners,
             outcome=outcome,
             is_failure=is_failure,
+            drifted=self._drifted,
         )
 
     def _average(
@@ -230,10 +235,12 @@ class RoundRunner:
         except RoundFailedError as exc:
             self._gate.blame(exc.blamed)
             raise
+        drifted = self._gate.drifted(average.partners)
         reason = self._gate.reason_to_refuse(
             average, own, self._start, round_index=self._trainer.round_index
         )
         if reason:
+            self._drifted = drifted
             raise AveragingError(reason)
         return average
 

@@ -6,8 +6,10 @@ shares that came back, and at the loss of the whole average on private held-out 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from bt_p2p.averaging.admission import reason_to_refuse
@@ -19,10 +21,14 @@ from bt_p2p.averaging.evidence import (
     against_sender,
     loss_of_average,
 )
-from bt_p2p.averaging.memory import REFUSE_AT, Evidence, PeerMemory
+from bt_p2p.averaging.memory import REFUSE_AT, REFUSED_ROUNDS, Evidence, PeerMemory
+from bt_p2p.protocol.limits import MAX_ROUND_LAG
 
 ScoreHeldOut = Callable[[Sequence[Mapping[str, Tensor]]], Sequence[Tensor]]
 """Nats per byte of each of some private windows, fresh ones each time, of several weights."""
+
+_ALIKE = 2.0
+"""Standard errors by which weights may differ in loss and still be alike."""
 
 
 class Gate:
@@ -38,6 +44,11 @@ class Gate:
         self._peer_id = peer_id
         self._score = score
         self._memory = PeerMemory()
+        self._round = 0
+        self._shared: dict[str, int] = {}
+        """Peers by the round of the last average with them that came in."""
+        self._excused: dict[str, int] = {}
+        """Peers by the round in which nothing was held against them, since we had drifted apart."""
 
     @property
     def refused(self) -> dict[str, str]:
@@ -60,7 +71,41 @@ class Gate:
 
     def next_round(self) -> None:
         """A round is over, however it ended."""
+        self._round += 1
         self._memory.next_round()
+        for rounds, kept in ((self._shared, MAX_ROUND_LAG), (self._excused, REFUSED_ROUNDS)):
+            for peer_id in [peer for peer, seen in rounds.items() if self._round - seen > kept]:
+                del rounds[peer_id]
+
+    def drifted(self, partners: Collection[str]) -> frozenset[str]:
+        """Those of the partners with whom no average came in lately, so that they began elsewhere.
+
+        Replicas that trained apart, by a fault of the network or of a machine, look like attackers: their
+        average is worse than either. That is held against nobody the first time.
+        """
+        return frozenset(partners) - self._shared.keys() - self._excused.keys()
+
+    def should_follow(
+        self, weights: Mapping[str, Tensor], own: Mapping[str, Tensor], *, peer_id: str
+    ) -> bool:
+        """Whether to go on from the weights of a replica that trained apart from ours.
+
+        If they are surely better on held-out text; if neither is, the one with the lower peer id is
+        followed, so that of two that are alike exactly one gives way.
+
+        Args:
+            weights: of the other replica.
+            own: of this one.
+            peer_id: of the other replica.
+        """
+        their_N, own_N = self._score([weights, own])
+        if not bool(torch.isfinite(their_N).all()):
+            return False
+        gain_N = (own_N - their_N).double()
+        gain, standard_error = float(gain_N.mean()), float(gain_N.std()) / math.sqrt(len(gain_N))
+        if peer_id < self._peer_id:
+            return gain >= -_ALIKE * standard_error
+        return gain > _ALIKE * standard_error
 
     def reason_to_refuse(
         self,
@@ -72,13 +117,33 @@ class Gate:
     ) -> str:
         """Why an average must not be adopted; empty when it may be. Remembers whose fault it is.
 
+        Nothing is held against partners that have `drifted`.
+
         Args:
             average: the result of the round.
             own: what this replica brought.
             start: what it began the round with.
             round_index: rounds its weights had been through.
         """
-        self._memory.note(
+        drifted = self.drifted(average.partners)
+        reason = self._look(average, own, start, round_index=round_index, excused=drifted)
+        mark = self._excused if reason else self._shared
+        mark |= dict.fromkeys(drifted if reason else average.partners, self._round)
+        return reason
+
+    def _look(
+        self,
+        average: GroupAverage,
+        own: Mapping[str, Tensor],
+        start: Mapping[str, Tensor],
+        *,
+        round_index: int,
+        excused: Collection[str],
+    ) -> str:
+        def note(found: Mapping[str, Evidence]) -> None:
+            self._memory.note({peer: seen for peer, seen in found.items() if peer not in excused})
+
+        note(
             {
                 peer_id: evidence
                 for peer_id, seen in average.observations.items()
@@ -89,13 +154,13 @@ class Gate:
         if reason:
             return reason
         liars = against_reducers(average, own, start, peer_id=self._peer_id)
-        self._memory.note(liars)
+        note(liars)
         for peer_id, evidence in liars.items():
             return f"replica …{peer_id[-6:]}: {evidence.reason}"
         average_N, own_N, start_N = self._score([average.weights, own, start])
         scores = HeldOutScores(average_N=average_N, own_N=own_N, start_N=start_N)
         excess, standard_error = loss_of_average(scores)
-        self._memory.note(against_partners(excess, standard_error, tuple(average.partners)))
+        note(against_partners(excess, standard_error, tuple(average.partners)))
         if excess > standard_error:
             worse = float((average_N - own_N).mean())
             return f"the average is {worse:.3f} nats/byte worse than own weights on held-out text"

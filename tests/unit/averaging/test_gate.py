@@ -1,0 +1,101 @@
+"""When something is held against a replica, and who follows whom."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from bt_p2p.averaging.averager import GroupAverage, PartnerReport
+from bt_p2p.averaging.gate import Gate
+from bt_p2p.averaging.memory import REFUSED_ROUNDS
+from bt_p2p.protocol.limits import MAX_ROUND_LAG
+
+OWN = {"w": torch.zeros(4)}
+AVERAGE = GroupAverage(
+    weights={"w": torch.ones(4)}, partners={"peer": PartnerReport(round_index=0)}
+)
+GOOD, BAD = 0.9, 1.5
+
+
+class Scene:
+    """A gate that scores the average, or the other's weights, as it is told."""
+
+    def __init__(self) -> None:
+        self.nats = GOOD
+        self.gate = Gate(
+            "me", lambda weights: [self.windows(), *[torch.ones(4)] * 2][: len(weights)]
+        )
+
+    def windows(self) -> torch.Tensor:
+        return torch.full((4,), self.nats)
+
+    def round(self, nats: float) -> bool:
+        """Whether an average with that loss comes in."""
+        self.nats = nats
+        reason = self.gate.reason_to_refuse(AVERAGE, OWN, OWN, round_index=0)
+        self.gate.next_round()
+        return not reason
+
+    def is_refused_after(self, count: int) -> bool:
+        """Whether the partner is refused after so many bad averages, and not before."""
+        for _ in range(count):
+            assert not self.gate.refused
+            assert not self.round(BAD)
+        return "peer" in self.gate.refused
+
+
+def test_a_bad_average_with_a_stranger_is_held_against_nobody_once() -> None:
+    """It may have trained apart. If that goes on, it is an attacker."""
+    scene = Scene()
+    assert {"peer"} == scene.gate.drifted(["peer"])
+    assert scene.is_refused_after(3)
+    assert not scene.gate.drifted(["peer"])
+
+
+def test_a_bad_average_with_a_partner_of_the_round_before_counts_at_once() -> None:
+    """Both began with the same weights."""
+    scene = Scene()
+    assert scene.round(GOOD)
+    assert not scene.gate.drifted(["peer"])
+    assert scene.is_refused_after(2)
+
+
+@pytest.mark.parametrize("num_rounds", [MAX_ROUND_LAG, MAX_ROUND_LAG + 1])
+def test_a_partner_not_met_for_some_rounds_may_have_drifted(num_rounds) -> None:
+    scene = Scene()
+    assert scene.round(GOOD)
+    for _ in range(num_rounds):
+        scene.gate.next_round()
+    assert (num_rounds >= MAX_ROUND_LAG) == bool(scene.gate.drifted(["peer"]))
+
+
+def test_nobody_is_excused_again_and_again() -> None:
+    """Only after as long as a refusal takes."""
+    scene = Scene()
+    scene.round(BAD)
+    for _ in range(REFUSED_ROUNDS - 1):
+        scene.gate.next_round()
+    assert not scene.gate.drifted(["peer"])
+    scene.gate.next_round()
+    assert {"peer"} == scene.gate.drifted(["peer"])
+
+
+@pytest.mark.parametrize(
+    ("nats", "peer_id", "expected"),
+    [
+        (0.9, "a", True),
+        (0.9, "z", True),
+        (1.0, "a", True),
+        (1.0, "z", False),
+        (1.1, "a", False),
+        (1.1, "z", False),
+        (math.nan, "a", False),
+    ],
+)
+def test_of_replicas_that_drifted_exactly_one_follows_the_other(nats, peer_id, expected) -> None:
+    """Whose weights are worse; of those that are alike, the one with the higher id."""
+    scene = Scene()
+    scene.nats = nats
+    assert expected == scene.gate.should_follow(AVERAGE.weights, OWN, peer_id=peer_id)
