@@ -16,6 +16,10 @@ ROUND_S = 4.0
 SEARCH_S = matchmaking_s(ROUND_S) + 0.7
 
 
+NOISE = 0.1
+"""Of the make-believe training; its average is half of that."""
+
+
 @pytest.fixture
 def swarm_of(processes):
     """Peers with averagers of the same block."""
@@ -48,7 +52,8 @@ def test_one_hostile_replica_among_four_is_named_and_left_out(swarm_of):
     for number in range(8):
         answers = run_round([*honest, hostile], number, [0.0, 0.0, 0.0, 10.0])[:3]
         for answer in answers:
-            assert answer["rms"] < 0.8 * rms_before, answers  # sane, and they get on
+            # sane, and they get on, as far as the noise of their training lets them
+            assert answer["rms"] < max(0.8 * rms_before, 2 * NOISE), answers
             assert answer["refused"].keys() <= {hostile.peer_id}
         rms_before = max(answer["rms"] for answer in answers)
         if was_left_out and all(len(answer["partners"]) == 2 for answer in answers):
@@ -58,7 +63,8 @@ def test_one_hostile_replica_among_four_is_named_and_left_out(swarm_of):
         was_left_out = all(answer["refused"] for answer in answers)
     else:
         pytest.fail(f"it was never left out: {answers}")
-    assert "x as far from the group's as usual" in answers[0]["refused"][hostile.peer_id]
+    reason = answers[0]["refused"][hostile.peer_id]  # the last of what was held against it
+    assert "x as far from the group's as usual" in reason or "worse on held-out text" in reason
 
 
 def test_the_honest_one_of_two_keeps_its_own_weights(swarm_of):
