@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from benchmarks.fuzz.decoders import Decoder
 from benchmarks.fuzz.watch import Outcome
 from benchmarks.quality.machine import Code, Machine
-from node.tui.format import format_bytes
+from node.tui.format import format_bytes, plural
 
 _MAX_SHOWN_BYTES = 96
 
@@ -95,7 +95,7 @@ def render_report(results: Results) -> str:
     parts = [
         "# Malformed input",
         f"**{results.num_inputs:,} inputs to {len(results.rows)} decoders: "
-        f"{results.num_faults} findings.** Each input is a valid message that was changed: bits, "
+        f"{plural(results.num_faults, 'finding')}.** Each input is a valid message that was changed: bits, "
         f"bytes, sizes, types, nesting, repeats, splices. A decoder may accept it or refuse it with "
         f"its documented error. Anything else is a finding: another exception, the end of its process, "
         f"over {results.input_timeout_s:g} s of CPU time for one input, or over "

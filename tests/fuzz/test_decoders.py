@@ -51,7 +51,7 @@ BOMBS = {
     "many repeats of a key": b"{" + b",".join([b'"model":"a"'] * 5000) + b"}",
 }
 few = settings(
-    max_examples=40,
+    max_examples=30,
     derandomize=True,
     deadline=None,
     database=None,
