@@ -51,12 +51,12 @@ def test_one_hostile_replica_among_four_is_named_and_harmless(swarm_of):
     """
     *honest, hostile = swarm_of(4)
     rms_before = 1.1
-    for number in range(8):
+    for number in range(12):
         answers = run_round([*honest, hostile], number, [0.0, 0.0, 0.0, 10.0])[:3]
         for answer in answers:
             # sane, and they get on, as far as the noise of their training lets them
-            assert answer["rms"] < max(0.8 * rms_before, 2 * NOISE), answers
-            assert answer["refused"].keys() <= {hostile.peer_id}
+            assert answer["rms"] < max(0.9 * rms_before, 3 * NOISE), answers
+            assert answer["refused"].keys() <= {hostile.peer_id}, answers
         rms_before = max(answer["rms"] for answer in answers)
         reasons = [answer["refused"][hostile.peer_id] for answer in answers if answer["refused"]]
         if len(reasons) >= 2:
