@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from node.command_line import run_to_end
+import signal
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    run_to_end(_load)
-
-
-def _load() -> Callable[[], int]:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # modules that are being loaded have no words
     from bootstrap.cli import run  # noqa: PLC0415 - signals come while it is loaded
+    from node.command_line import run_to_end  # noqa: PLC0415
 
-    return run
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    run_to_end(run)
 
 
 if __name__ == "__main__":

@@ -45,16 +45,10 @@ def end_process(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def run_to_end(load: Callable[[], Callable[[], int]]) -> NoReturn:
-    """Run a program and end the process.
-
-    Args:
-        load: imports the program and returns what runs it.
-    """
+def run_to_end(run: Callable[[], int]) -> NoReturn:
+    """Run a program and end the process with its exit code."""
     try:
-        code = load()()
-    except KeyboardInterrupt:  # while modules are loaded
-        code = exit_codes.INTERRUPTED
+        code = run()
     except SystemExit as exc:
         code = exc.code if isinstance(exc.code, int) else exit_codes.FAILED
     end_process(code)

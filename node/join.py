@@ -140,9 +140,7 @@ def run_node(
             membership=membership,
             initial_peers=options.initial_peers,
         )
-        stop.is_starting = False  # from here on there is a lease to withdraw
-        if not stop.is_requested:
-            Volunteer(joined, reporter, stop).run()
+        Volunteer(joined, reporter, stop).run()
 
 
 def _as_before(options: JoinOptions, supervisor: Supervisor) -> JoinOptions:

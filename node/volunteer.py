@@ -86,6 +86,7 @@ class Volunteer:
         """Join, train, leave."""
         self._say_how_to_join()
         with contextlib.ExitStack() as stack:
+            stack.callback(self._break_off_start)
             block = self._settle()
             # forked before anything else has threads
             shapes = {name: shape for name, (shape, _) in weight_specs(self._manifest).items()}
@@ -114,6 +115,7 @@ class Volunteer:
             self._peer.loop.run(server.start(), timeout_s=DHT_TIMEOUT_S)
             self._reporter.watch(lambda: self._record.snapshot)
             stack.callback(self._leave)
+            self._stop.is_starting = False  # from here on it ends in order
             self._keeper.start()  # a download may outlast a lease
             replica.catch_up()
             self._state = "training"
@@ -264,6 +266,13 @@ class Volunteer:
             self._record.clear(kind)
 
     # --- leaving, and what others see ----------------------------------------------------------
+
+    def _break_off_start(self) -> None:
+        """Withdraw what was announced, if it ends before it has begun to train."""
+        if self._stop.is_starting:
+            self._keeper.stop(
+                timeout_s=STOP_TIMEOUT_S / 4, is_back_soon=bool(self._stop.rebuild_reason)
+            )
 
     def _leave(self) -> None:
         is_back_soon = bool(self._stop.rebuild_reason)

@@ -19,6 +19,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict
 
 from benchmarks.chaos.fleet import free_port, is_free
+from benchmarks.chaos.saver_node import AVERAGING
 from benchmarks.quality.training import write_atomically
 from benchmarks.replicas.report import SetUp, set_up_words, table
 from bt_p2p.errors import SwarmError
@@ -46,6 +47,8 @@ _START_TIMEOUT_S = 120.0
 _POLL_S = 0.1
 _FINE_POLL_S = 0.0005
 _NUM_LANES = 2
+_START_STEPS = ("", "starting", "new identity", "manifest fetched", "others join with")
+"""What a node prints on its way; the first is the moment at which its program is started."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only looked at
 
 
@@ -57,7 +60,9 @@ class ExitResult(BaseModel):
     moment: Moment
     signal: str
     state: str
-    """What it said of itself just before."""
+    """What it said of itself just before, or how far its start had come."""
+    is_hit: bool
+    """The moment was still there when the signal was sent, as far as one can see from outside."""
     seconds: float | None
     """From the signal to its end; None if it had to be killed."""
     exit_code: int | None
@@ -193,9 +198,9 @@ def end_node(
     port = free_port()
     node = _start(swarm, place, moment, port, name=f"node-{seed}")
     try:
-        _wait_for_moment(place, node, moment, Random(seed))  # noqa: S311 - repeatable on purpose
-        snapshot = node.snapshot
+        state, is_there = _wait_for_moment(place, node, moment, temporary, seed)
         family = [node.pid, *(child.pid for child in psutil.Process(node.pid).children(True))]
+        is_hit = is_there()
         sent_s = time.monotonic()
         node.send(number)
         is_ended = node.wait_ended(timeout_s=within_s)
@@ -209,7 +214,8 @@ def end_node(
         return ExitResult(
             moment=moment,
             signal=number.name,
-            state=snapshot.state if snapshot else "starting",
+            state=state,
+            is_hit=is_hit,
             seconds=seconds,
             exit_code=exit_code,
             processes=left,
@@ -228,21 +234,27 @@ def _start(swarm: DemoSwarm, place: Place, moment: Moment, port: int, *, name: s
     if moment == "idle":
         arguments = ["bootstrap", "--manifest", str(place.manifest_path)]
     else:
-        arguments = ["benchmarks.chaos.saver_node", "join", "--run", place.manifest.run_id]
+        program = "node" if moment == "bootstrap" else "benchmarks.chaos.saver_node"
+        arguments = [program, "join", "--run", place.manifest.run_id]
         arguments += ["--threads", "1", "--plain", "--block", "0"]
     arguments += ["--initial-peers", place.address, "--host", "127.0.0.1", "--port", str(port)]
     return DemoProcess(name, swarm.folder, arguments, swarm.token, environment=swarm.environment)
 
 
-def _wait_for_moment(place: Place, node: DemoProcess, moment: Moment, random: Random) -> None:
-    """Return at a moment; raises SwarmError if it does not come."""
+def _wait_for_moment(
+    place: Place, node: DemoProcess, moment: Moment, temporary: Path, seed: int
+) -> tuple[str, Callable[[], bool]]:
+    """Return at a moment: what it is exactly, and how to see whether it is still there.
+
+    Raises:
+        SwarmError: the moment does not come.
+    """
+    random = Random(seed)  # noqa: S311 - repeatable on purpose
     if moment == "bootstrap":
-        # uniform over a start, whose end is seen in the state
-        time.sleep(random.uniform(0.1, 8.0))
-        return
+        return _wait_in_start(node, random, seed)
     if moment == "idle":
         _need(lambda: "/p2p/" in node.last_lines(20), node, what="the bootstrap peer's address")
-        return
+        return "waiting", lambda: True
 
     def state() -> str:
         snapshot = node.snapshot
@@ -251,15 +263,23 @@ def _wait_for_moment(place: Place, node: DemoProcess, moment: Moment, random: Ra
     _need(lambda: state() == "training", node, what="training")
     if moment == "step":
         time.sleep(random.uniform(0.0, ROUND_S / 4))
-        return
+        return "training", lambda: state() == "training"
     if moment == "average":
-        ends_at_s = (time.time() // ROUND_S + 2) * ROUND_S
-        time.sleep(max(0.0, ends_at_s + random.uniform(-0.1, 0.5) - time.time()))
-        return
-    path = StateDir(node.state_path).checkpoint_path(place.manifest.run_id, 0)
-    temporary = path.with_name(f"{path.name}.tmp")
-    _need(temporary.exists, node, what="a save", poll_s=_FINE_POLL_S)
-    time.sleep(random.uniform(0.0, 0.03))
+        mark, longest_s = temporary / AVERAGING, 0.1
+    else:
+        path = StateDir(node.state_path).checkpoint_path(place.manifest.run_id, 0)
+        mark, longest_s = path.with_name(f"{path.name}.tmp"), 0.01
+    _need(mark.exists, node, what=TITLES[moment], poll_s=_FINE_POLL_S)
+    time.sleep(random.uniform(0.0, longest_s))
+    return moment, mark.exists
+
+
+def _wait_in_start(node: DemoProcess, random: Random, seed: int) -> tuple[str, Callable[[], bool]]:
+    """Wait for one of the steps of a start, each in its turn, and a little longer."""
+    step = _START_STEPS[(seed + seed // (len(MOMENTS) * len(SIGNALS))) % len(_START_STEPS)]
+    _need(lambda: step in node.last_lines(20), node, what=step, poll_s=_POLL_S / 10)
+    time.sleep(random.uniform(0.0, 0.5))
+    return step or "loading", lambda: "training:" not in node.last_lines(20)
 
 
 def _need(
@@ -291,7 +311,7 @@ def _right_codes(moment: Moment, name: str) -> set[int]:
 def _left_in(temporary: Path) -> list[str]:
     """Files and folders; torch keeps a folder of its own there for good."""
     names = sorted(each.name for each in temporary.iterdir())
-    return [name for name in names if not name.startswith("torchinductor_")]
+    return [name for name in names if name != AVERAGING and not name.startswith("torchinductor_")]
 
 
 def _shared_memory_of(pids: list[int]) -> list[str]:
@@ -325,7 +345,7 @@ def render(report: ExitReport) -> str:
                 [
                     TITLES[moment],
                     name,
-                    str(len(cell)),
+                    f"{sum(each.is_hit for each in cell)} of {len(cell)}",
                     f"{statistics.median(seconds):.1f} s" if seconds else "-",
                     f"{max(seconds):.1f} s" if seconds else "-",
                     ", ".join(sorted({str(each.exit_code) for each in cell})),
@@ -338,14 +358,16 @@ def render(report: ExitReport) -> str:
     verdict = "\n".join(f"- FAILED: {problem}" for problem in problems) or (
         f"Nothing was left behind in {len(results)} runs."
     )
-    header = ["Moment", "Signal", "runs", "ends after", "at most", "exit codes"]
+    header = ["Moment", "Signal", "hit", "ends after", "at most", "exit codes"]
     header += ["processes", "ports", "files"]
     parts = [
         "# Ends of nodes",
         f"Real nodes beside a partner that stays, each ended by one signal to its main process. "
         f"Then, within {GONE_WITHIN_S:g} s: processes of it that are left, its port, and files in "
         f"the temporary folder that it alone used or in shared memory. A negative exit code is a "
-        f"signal that ended the process itself, as it has to be with SIGKILL.",
+        f"signal that ended the process itself, as it has to be with SIGKILL, and as it is early in a "
+        f"start. Hit: the moment was still there when the signal was sent. Starts are ended in these "
+        f"steps: {', '.join(sorted({each.state for each in results if each.moment == 'bootstrap'}))}.",
         verdict,
         table(header, rows),
         set_up_words(report.set_up, "exits.json"),

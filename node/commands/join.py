@@ -100,7 +100,12 @@ def join_swarm(
                 supervisor,
             )
 
-    return supervisor.run(run_it)
+    try:
+        return supervisor.run(run_it)
+    except Exception:
+        if stop.is_starting and stop.signal_number:  # an import makes what it likes of SystemExit
+            raise SystemExit(stop.exit_code) from None
+        raise
 
 
 def _say(text: str) -> None:

@@ -248,6 +248,7 @@ def exit_result(**changes: object) -> ExitResult:
         "moment": "step",
         "signal": "SIGTERM",
         "state": "training",
+        "is_hit": True,
         "seconds": 1.5,
         "exit_code": 143,
         "processes": (),
