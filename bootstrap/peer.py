@@ -112,7 +112,7 @@ def _serve(
             if supervisor.last is None:
                 raise
             peer = start(())  # from now on it dials
-        stack.callback(peer.stop)
+        stack.callback(lambda: peer.stop(at_once=bool(stop.rebuild_reason)))
         for watch in _watches(peer, initial_peers, stop):
             watch.start()
             stack.callback(watch.stop)

@@ -100,7 +100,7 @@ def run_node(
         peer, standing = _enter_swarm(
             options, identity_path, identity.peer_id, reporter, is_rebuilt=bool(supervisor.last)
         )
-        stack.callback(peer.stop)
+        stack.callback(lambda: peer.stop(at_once=bool(stop.rebuild_reason)))
         directory = HivemindDirectory(peer.dht, identity)
         if manifest is None:
             manifest = _manifest_of_swarm(peer, directory, options)

@@ -107,14 +107,18 @@ class SwarmPeer:
             what="adding a run",
         )
 
-    def stop(self) -> None:
-        """End the loop, the DHT child and the daemon, and remove their sockets; idempotent."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """End the loop, the DHT child and the daemon, and remove their sockets; idempotent.
+
+        Args:
+            at_once: do not wait for a child that is broken to end in order.
+        """
         try:
             self.loop.stop(timeout_s=STOP_TIMEOUT_S / 4)
         except TimeoutError:
             logger.warning("the RPC loop did not end in time")
         if self.dht.is_alive():
-            if all(daemon.is_running() for daemon in self._daemons):
+            if not at_once and all(daemon.is_running() for daemon in self._daemons):
                 with contextlib.suppress(OSError, ValueError):  # its pipe is closed already
                     self.dht.shutdown()
                 self.dht.join(STOP_TIMEOUT_S / 4)

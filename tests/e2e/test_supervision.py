@@ -94,13 +94,13 @@ def test_programs_become_whole_again(programs: Programs) -> None:
     )  # fmt: skip
     address = last(programs, "bootstrap.log", r"--initial-peers (\S+)")
     nodes = {name: volunteer(programs, name, address) for name in ("one", "two")}
+    server = programs.start_script(
+        WATCHFUL, "node", "serve", "--initial-peers", address, "--port", "0", log="serve.log"
+    )
     wait_until(
         lambda: all(has_averaged(programs, name, rebuilds=0) for name in nodes),
         deadline_s=START_TIMEOUT_S,
         what="two volunteers average",
-    )
-    server = programs.start_script(
-        WATCHFUL, "node", "serve", "--initial-peers", address, "--port", "0", log="serve.log"
     )
     url = last(programs, "serve.log", r"on (http://\S+/v1)$")
     before = {name: node_of(programs.folder / name) for name in nodes}

@@ -10,6 +10,7 @@ import sys
 
 from bt_p2p.protocol import limits
 
+limits.DHT_TIMEOUT_S = 5.0
 limits.HEALTH_PERIOD_S = 0.5
 limits.HEALTH_TIMEOUT_S = 3.0
 limits.NEIGHBOURS_PERIOD_S = 0.5
