@@ -101,7 +101,6 @@ class RoundRunner:
         self._stop = stop
         self._clock = clock
         self._pending: PendingAverage | None = None
-        self._start: Mapping[str, Tensor] = {}
         self._drifted: frozenset[str] = frozenset()
         self._outer = OuterMomentum(manifest.rounds.outer_momentum)
         stop.on_request(self._cancel_pending)
@@ -116,8 +115,9 @@ class RoundRunner:
         round_s = self._manifest.rounds.round_s
         ends_at_s = next_round_end_s(self._clock.now_s(), round_s)
         self._trainer.start_round(self._trainer.round_index)
-        self._start = self._trainer.weights()
-        self._outer.begin(self._start)
+        start = self._trainer.weights()
+        self._gate.begin_round(start)
+        self._outer.begin(start)
         self._record.update(
             state="training", round_index=self._trainer.round_index, round_ends_at_s=ends_at_s
         )
@@ -183,6 +183,7 @@ class RoundRunner:
         round_index = self._trainer.round_index
         partners, outcome, is_failure = 0, "alone", False
         self._drifted = frozenset()
+        is_alone = self._pending is None
         pending, agreed = self._pending, self._trainer.weights()
         if pending is not None:
             self._record.update(state="averaging")
@@ -193,7 +194,7 @@ class RoundRunner:
                 self._trainer.load_weights(self._outer.step(agreed))
                 outcome = f"averaged with {partners} replica{'s' if partners != 1 else ''}"
             except GroupNotFormedError as exc:
-                outcome, is_failure = f"alone: {exc}", True
+                outcome, is_failure, is_alone = f"alone: {exc}", True, True
                 round_index += 1
             except AveragingError as exc:
                 outcome, is_failure = f"dropped: {exc}", True
@@ -204,7 +205,7 @@ class RoundRunner:
             round_index += 1
         if not partners:
             self._outer.reset()
-        self._gate.next_round()
+        self._gate.end_round(is_alone=is_alone)
         self._warn_of_refused()
         self._trainer.round_index = round_index
         return RoundResult(
@@ -228,7 +229,7 @@ class RoundRunner:
         try:
             average = pending.finish(
                 own,
-                start=self._start,
+                start=self._gate.agreed,
                 num_samples=self._trainer.samples_in_round,
                 timeout_s=average_timeout_s(size_bytes, expected_partners + 1),
             )
@@ -236,9 +237,7 @@ class RoundRunner:
             self._gate.blame(exc.blamed)
             raise
         drifted = self._gate.drifted(average.partners)
-        reason = self._gate.reason_to_refuse(
-            average, own, self._start, round_index=self._trainer.round_index
-        )
+        reason = self._gate.reason_to_refuse(average, own, round_index=self._trainer.round_index)
         if reason:
             self._drifted = drifted
             raise AveragingError(reason)

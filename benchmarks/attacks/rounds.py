@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,8 +84,9 @@ class Swarm:
                 self._average(number, group, starts, bring)
             else:
                 self._keep(group)
+            for replica in group:
+                replica.gate.end_round(is_alone=len(group) == 1)
         for replica in self.honest:
-            replica.gate.next_round()
             for other in self.replicas:
                 if other.peer_id in replica.gate.refused:
                     key = f"{replica.peer_id}/{other.peer_id}"
@@ -160,7 +161,7 @@ class Swarm:
             started_s = time.process_time()
             own = replica.trainer.weights()
             reason = self._has_gate and replica.gate.reason_to_refuse(
-                average, own, starts[replica.peer_id], round_index=number
+                average, own, round_index=number
             )
             self.tally.judge_s += time.process_time() - started_s
             if reason:
@@ -182,6 +183,7 @@ class Swarm:
         for index, reducer in enumerate(group):
             first, last = borders[index : index + 2]
             start_P = flat(starts[reducer.peer_id])
+            agreed_P = flat(reducer.gate.agreed)
             parts = [
                 slice(low, high) for low, high in itertools.pairwise(cuts) if first < high <= last
             ]
@@ -194,7 +196,7 @@ class Swarm:
                         self._protection,
                         merger,
                         [bring[m.peer_id][part] for m in group],
-                        start_P[part],
+                        agreed_P[part],
                     )
                     for part in parts
                 ]
@@ -233,7 +235,7 @@ def merger_part(
     return merged_P
 
 
-def flat(weights: Weights) -> Tensor:
+def flat(weights: Mapping[str, Tensor]) -> Tensor:
     """All parameters in one row."""
     return torch.cat([tensor.flatten() for tensor in weights.values()])
 

@@ -21,7 +21,7 @@ from bt_p2p.protocol.limits import MAX_WEIGHT_RATIO
 FAR = 4.0
 """Times the usual distance from the group; honest replicas that missed three rounds are below."""
 MIN_AGREEMENT = 0.4
-"""Of the usual agreement; honest replicas are above 0.8, those that missed a round above 0.4."""
+"""Of the usual agreement; honest replicas that were in the last average are above 0.9."""
 STALE = 0.1
 """Of the change that the claimed samples make elsewhere."""
 MAX_GAP_SHARE = 0.25
@@ -32,18 +32,26 @@ _AGAINST = -0.1
 """Cosine of two changes that are against each other, not merely unlike."""
 _PER_ROUND = 1.6
 """At most, from what may be chance: two rounds in a row are not, and come to `REFUSE_AT`."""
+_MISSED_SHARE = 1 / 3
+"""Of what a direction says, for a replica that was not in the last average."""
 _STALE_STRENGTH = 0.5
 _MIN_ERROR_NATS = 0.001
 """Windows of a very short text are the same ones, which says nothing of their error."""
 
 
-def against_sender(seen: Observation) -> Evidence | None:
-    """What a reducer's view of a member's weights says against it."""
-    found = [
-        evidence
-        for evidence in (_far(seen), _elsewhere(seen), _stale(seen))
-        if evidence is not None
-    ]
+def against_sender(seen: Observation, *, was_with_us: bool) -> Evidence | None:
+    """What a reducer's view of a member's weights says against it.
+
+    Args:
+        seen: the view.
+        was_with_us: it was in the average that this replica adopted last. Who was not comes from
+            elsewhere, so that its direction says less.
+    """
+    elsewhere = _elsewhere(seen)
+    if elsewhere is not None and not was_with_us:
+        strength = _MISSED_SHARE * elsewhere.strength
+        elsewhere = Evidence(strength=strength, reason=elsewhere.reason)
+    found = [evidence for evidence in (_far(seen), elsewhere, _stale(seen)) if evidence is not None]
     return max(found, key=lambda evidence: evidence.strength, default=None)
 
 

@@ -41,9 +41,9 @@ class Observation:
     change: float
     """Norm of its change since the last agreed weights, over the group's median of it."""
     agreement: float
-    """Cosine between its change and that of the median; in a group of two, that of ours."""
+    """Cosine between its change and ours, the only one that is surely honest."""
     usual_agreement: float
-    """Median of it over the group; 1 in a group of two."""
+    """Upper quartile of it over the other members, attackers being fewer; 1 in a group of two."""
     claim: float
     """Samples it claims, over the median of the group."""
 
@@ -104,7 +104,6 @@ class ShareMerger:
         self._distance2 = [0.0] * len(self._members)
         self._change2 = [0.0] * len(self._members)
         self._dot = [0.0] * len(self._members)
-        self._reference2 = 0.0
 
     @property
     def num_members(self) -> int:
@@ -140,13 +139,11 @@ class ShareMerger:
         return merged_P.view_as(start)
 
     def _watch(self, members_MP: Tensor, centre_P: Tensor, start_P: Tensor) -> None:
-        reference_P = centre_P - start_P
         changes_MP = members_MP - start_P
-        self._reference2 += float(reference_P.square().sum())
         for totals, found in (
             (self._distance2, (members_MP - centre_P).square().sum(dim=1)),
             (self._change2, changes_MP.square().sum(dim=1)),
-            (self._dot, changes_MP @ reference_P),
+            (self._dot, changes_MP @ changes_MP[self._own]),
         ):
             for index, value in enumerate(found.tolist()):
                 totals[index] += value
@@ -154,9 +151,9 @@ class ShareMerger:
     def observations(self) -> dict[int, Observation]:
         """Of the other trusted members by index, over the parts merged so far."""
         changes = [math.sqrt(value) for value in self._change2]
-        reference = math.sqrt(self._reference2)
+        own = changes[self._own]
         agreements = [
-            dot / (change * reference) if change * reference else 0.0
+            dot / (change * own) if change * own else 0.0
             for dot, change in zip(self._dot, changes, strict=True)
         ]
         distances = [math.sqrt(value) for value in self._distance2]
@@ -164,7 +161,8 @@ class ShareMerger:
         usual_distance = statistics.median_low(distances) if is_robust else math.inf
         usual_change = statistics.median_low(changes) if is_robust else changes[self._own]
         usual_claim = statistics.median_low(self._claims) if is_robust else self._claims[self._own]
-        usual_agreement = statistics.median_low(agreements) if is_robust else 1.0
+        others = sorted(each for index, each in enumerate(agreements) if index != self._own)
+        usual_agreement = others[3 * len(others) // 4] if is_robust else 1.0
         return {
             member: Observation(
                 distance=_ratio(distances[index], usual_distance),

@@ -38,7 +38,7 @@ PAIR = Observation(distance=0.0, change=1.0, agreement=0.45, usual_agreement=1.0
 )
 def test_honest_replicas_are_not_suspected(seen: Observation) -> None:
     """Nor are slow ones, and those that missed a round."""
-    assert against_sender(seen) is None
+    assert against_sender(seen, was_with_us=True) is None
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,19 @@ def test_honest_replicas_are_not_suspected(seen: Observation) -> None:
 )
 def test_attacks_speak_against_their_sender(seen, reason: str, least: float) -> None:
     """The reason is for the user; the strength is what `memory` adds up."""
-    found = against_sender(seen)
+    found = against_sender(seen, was_with_us=True)
     assert found is not None
     assert found.reason.startswith(reason)
     assert least <= found.strength <= REFUSE_AT
+
+
+def test_the_direction_of_who_missed_the_last_average_says_less() -> None:
+    """It started elsewhere. Weights that are far away are far away all the same."""
+    elsewhere = replace(HONEST, agreement=0.0)
+    [now, later] = [against_sender(elsewhere, was_with_us=known) for known in (True, False)]
+    assert now.strength == pytest.approx(3 * later.strength)
+    far = replace(HONEST, distance=40.0)
+    assert against_sender(far, was_with_us=True) == against_sender(far, was_with_us=False)
 
 
 def shares_of(average, *, own=1.0, size=8):

@@ -10,6 +10,7 @@ import torch
 from bt_p2p.averaging.averager import GroupAverage, PartnerReport
 from bt_p2p.averaging.gate import Gate
 from bt_p2p.averaging.memory import REFUSED_ROUNDS
+from bt_p2p.averaging.merge import Observation
 from bt_p2p.protocol.limits import MAX_ROUND_LAG
 
 OWN = {"w": torch.zeros(4)}
@@ -17,6 +18,7 @@ AVERAGE = GroupAverage(
     weights={"w": torch.ones(4)}, partners={"peer": PartnerReport(round_index=0)}
 )
 GOOD, BAD = 0.9, 1.5
+ELSEWHERE = Observation(distance=1.5, change=1.0, agreement=0.0, usual_agreement=0.5, claim=1.0)
 
 
 class Scene:
@@ -31,11 +33,24 @@ class Scene:
     def windows(self) -> torch.Tensor:
         return torch.full((4,), self.nats)
 
+    def meet(self, *partners: str, **observations: Observation) -> None:
+        """A round with some partners, whose average is good."""
+        self.nats = GOOD
+        self.gate.begin_round(OWN)
+        average = GroupAverage(
+            weights=AVERAGE.weights,
+            partners={peer: PartnerReport(round_index=0) for peer in partners},
+            observations=observations,
+        )
+        assert not self.gate.reason_to_refuse(average, OWN, round_index=0)
+        self.gate.end_round(is_alone=False)
+
     def round(self, nats: float) -> bool:
         """Whether an average with that loss comes in."""
         self.nats = nats
-        reason = self.gate.reason_to_refuse(AVERAGE, OWN, OWN, round_index=0)
-        self.gate.next_round()
+        self.gate.begin_round(OWN)
+        reason = self.gate.reason_to_refuse(AVERAGE, OWN, round_index=0)
+        self.gate.end_round(is_alone=False)
         return not reason
 
     def is_refused_after(self, count: int) -> bool:
@@ -67,7 +82,7 @@ def test_a_partner_not_met_for_some_rounds_may_have_drifted(num_rounds) -> None:
     scene = Scene()
     assert scene.round(GOOD)
     for _ in range(num_rounds):
-        scene.gate.next_round()
+        scene.gate.end_round(is_alone=True)
     assert (num_rounds >= MAX_ROUND_LAG) == bool(scene.gate.drifted(["peer"]))
 
 
@@ -76,9 +91,9 @@ def test_nobody_is_excused_again_and_again() -> None:
     scene = Scene()
     scene.round(BAD)
     for _ in range(REFUSED_ROUNDS - 1):
-        scene.gate.next_round()
+        scene.gate.end_round(is_alone=True)
     assert not scene.gate.drifted(["peer"])
-    scene.gate.next_round()
+    scene.gate.end_round(is_alone=True)
     assert {"peer"} == scene.gate.drifted(["peer"])
 
 
@@ -99,3 +114,59 @@ def test_of_replicas_that_drifted_exactly_one_follows_the_other(nats, peer_id, e
     scene = Scene()
     scene.nats = nats
     assert expected == scene.gate.should_follow(AVERAGE.weights, OWN, peer_id=peer_id)
+
+
+def test_who_moves_elsewhere_round_after_round_is_refused() -> None:
+    """Its partners are not."""
+    scene = Scene()
+    for _ in range(8):
+        scene.meet("good", "bad", bad=ELSEWHERE)
+    assert {"bad"} == scene.gate.refused.keys()
+    assert {"bad"} == scene.gate.trust.keys()
+
+
+def test_who_comes_and_goes_is_not_taken_for_one_that_moves_elsewhere() -> None:
+    """It was not in the average before, every other round for a long time."""
+    scene = Scene()
+    for _ in range(30):
+        scene.meet("good", "away", away=ELSEWHERE)
+        scene.meet("good")
+    assert not scene.gate.refused
+
+
+def test_after_a_round_alone_the_direction_of_the_others_says_less() -> None:
+    """We are the one who missed their round."""
+    scene = Scene()
+    scene.meet("peer")
+    scene.gate.end_round(is_alone=True)
+    scene.meet("peer", peer=ELSEWHERE)
+    apart = scene.gate.trust["peer"]
+    scene.meet("peer", peer=ELSEWHERE)
+    assert 2 * (1 - apart) < 1 - scene.gate.trust["peer"]
+
+
+def test_changes_are_counted_from_what_was_agreed_on_last() -> None:
+    """A dropped round was dropped by others too, mostly; one alone was not theirs."""
+    scene, later, latest = Scene(), {"w": torch.full((4,), 2.0)}, {"w": torch.full((4,), 3.0)}
+    gate = scene.gate
+    assert not scene.round(BAD)
+    gate.begin_round(later)
+    assert gate.agreed is OWN
+    assert scene.round(GOOD)
+    gate.begin_round(later)
+    assert gate.agreed is later
+    gate.end_round(is_alone=True)
+    gate.begin_round(latest)
+    assert gate.agreed is latest
+    gate.end_round(is_alone=False)
+    gate.begin_anew()
+    gate.begin_round(OWN)
+    assert gate.agreed is OWN
+
+
+def test_blame_is_beyond_doubt() -> None:
+    """Once is enough."""
+    gate = Scene().gate
+    gate.blame({"a": "sent malformed weights"})
+    assert {"a": "sent malformed weights"} == gate.refused
+    assert {"a": 0.0} == gate.trust
