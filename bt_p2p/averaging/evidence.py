@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -32,9 +32,13 @@ _AGAINST = -0.1
 """Cosine of two changes that are against each other, not merely unlike."""
 _PER_ROUND = 1.6
 """At most, from what may be chance: two rounds in a row are not, and come to `REFUSE_AT`."""
+_BACKWARDS = -0.5
+"""Of the usual agreement; honest replicas that missed some rounds are above."""
 _MISSED_SHARE = 1 / 3
 """Of what a direction says, for a replica that was not in the last average."""
 _STALE_STRENGTH = 0.5
+_CLEAR_PART = 0.2
+"""Sum of what agreements are short of; less is chance."""
 _MIN_ERROR_NATS = 0.001
 """Windows of a very short text are the same ones, which says nothing of their error."""
 
@@ -47,29 +51,32 @@ def against_sender(seen: Observation, *, was_with_us: bool) -> Evidence | None:
         was_with_us: it was in the average that this replica adopted last. Who was not comes from
             elsewhere, so that its direction says less.
     """
-    elsewhere = _elsewhere(seen)
-    if elsewhere is not None and not was_with_us:
-        strength = _MISSED_SHARE * elsewhere.strength
-        elsewhere = Evidence(strength=strength, reason=elsewhere.reason)
-    found = [evidence for evidence in (_far(seen), elsewhere, _stale(seen)) if evidence is not None]
+    found = [
+        evidence
+        for evidence in (_far(seen), _elsewhere(seen, was_with_us=was_with_us), _stale(seen))
+        if evidence is not None
+    ]
     return max(found, key=lambda evidence: evidence.strength, default=None)
 
 
 def _far(seen: Observation) -> Evidence | None:
     if seen.distance > FAR:
         reason = f"its weights are {seen.distance:.1f} x as far from the group's as usual"
-        return Evidence(strength=min(REFUSE_AT, seen.distance / FAR - 1), reason=reason)
+        strength = min(REFUSE_AT, seen.distance / FAR - 1)
+        return Evidence(strength=strength, reason=reason, may_be_drift=strength < REFUSE_AT)
     limit = FAR * min(MAX_WEIGHT_RATIO, max(1.0, seen.claim))
     if seen.change > limit:
         reason = f"norm of change {seen.change:.1f} x the usual"
-        return Evidence(strength=min(REFUSE_AT, seen.change / limit - 1), reason=reason)
+        strength = min(REFUSE_AT, seen.change / limit - 1)
+        return Evidence(strength=strength, reason=reason, may_be_drift=strength < REFUSE_AT)
     return None
 
 
-def _elsewhere(seen: Observation) -> Evidence | None:
+def _elsewhere(seen: Observation, *, was_with_us: bool) -> Evidence | None:
     if seen.change < STALE:  # too small to have a direction, or to do harm by it
         return None
-    if seen.usual_agreement == 1.0:  # a group of two: only what goes against ours is strange
+    is_pair = seen.usual_agreement == 1.0  # only what goes against ours is strange
+    if is_pair:
         shortfall = _AGAINST - seen.agreement
     elif seen.usual_agreement >= _CLEAR_AGREEMENT:
         shortfall = 1 - seen.agreement / (MIN_AGREEMENT * seen.usual_agreement)
@@ -77,10 +84,15 @@ def _elsewhere(seen: Observation) -> Evidence | None:
         return None
     if shortfall <= 0:
         return None
-    against = "against" if seen.agreement < 0 else "elsewhere than"
-    where = "the group's" if seen.usual_agreement != 1.0 else "ours"
+    is_against = seen.agreement < _BACKWARDS * seen.usual_agreement
+    if not (is_against or was_with_us):
+        shortfall *= _MISSED_SHARE
+    words = "against" if seen.agreement < 0 else "elsewhere than"
+    whose = "ours" if is_pair else "the group's"
     return Evidence(
-        strength=min(_PER_ROUND, shortfall), reason=f"its weights move {against} {where}"
+        strength=min(_PER_ROUND, shortfall),
+        reason=f"its weights move {words} {whose}",
+        may_be_drift=not is_against,
     )
 
 
@@ -194,19 +206,36 @@ def loss_of_average(scores: HeldOutScores) -> tuple[float, float]:
 
 
 def against_partners(
-    excess: float, standard_error: float, partners: tuple[str, ...]
+    excess: float,
+    standard_error: float,
+    partners: Collection[str],
+    observations: Mapping[str, Observation],
 ) -> dict[str, Evidence]:
     """What an average that is worse than it may be says against those who were in it.
+
+    Suspicion is divided between them by how much less than usual each agrees with us; evenly where all
+    agree alike.
 
     Args:
         excess: nats per byte over what it may be.
         standard_error: of that.
-        partners: the other members; each is suspected of its part.
+        partners: the other members.
+        observations: what we saw of them, if we made a share.
     """
     if not partners or not excess > standard_error:
         return {}
     strength = min(_PER_ROUND, excess / standard_error if standard_error else _PER_ROUND)
     reason = f"averages with it are {excess:.3f} nats/byte worse on held-out text than they may be"
+    parts = {
+        peer_id: max(0.0, seen.usual_agreement - seen.agreement) / max(seen.usual_agreement, 1e-3)
+        for peer_id, seen in observations.items()
+        if peer_id in partners
+    }
+    total = sum(parts.values())
+    if total < _CLEAR_PART:
+        parts, total = dict.fromkeys(partners, 1.0), len(partners)
     return {
-        peer_id: Evidence(strength=strength / len(partners), reason=reason) for peer_id in partners
+        peer_id: Evidence(strength=strength * part / total, reason=reason, may_be_drift=True)
+        for peer_id, part in parts.items()
+        if part
     }

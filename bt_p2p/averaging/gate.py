@@ -148,7 +148,7 @@ class Gate:
     ) -> str:
         """Why an average must not be adopted; empty when it may be. Remembers whose fault it is.
 
-        Nothing is held against partners that have `drifted`.
+        Nothing that may be drift is held against partners that have `drifted`.
 
         Args:
             average: the result of the round.
@@ -173,7 +173,13 @@ class Gate:
         excused: Collection[str],
     ) -> str:
         def note(found: Mapping[str, Evidence]) -> None:
-            self._memory.note({peer: seen for peer, seen in found.items() if peer not in excused})
+            self._memory.note(
+                {
+                    peer: evidence
+                    for peer, evidence in found.items()
+                    if not (evidence.may_be_drift and peer in excused)
+                }
+            )
 
         note(
             {
@@ -193,7 +199,7 @@ class Gate:
         average_N, own_N, start_N = self._score([average.weights, own, self._start])
         scores = HeldOutScores(average_N=average_N, own_N=own_N, start_N=start_N)
         excess, standard_error = loss_of_average(scores)
-        note(against_partners(excess, standard_error, tuple(average.partners)))
+        note(against_partners(excess, standard_error, average.partners, average.observations))
         if excess > standard_error:
             worse = float((average_N - own_N).mean())
             return f"the average is {worse:.3f} nats/byte worse than own weights on held-out text"

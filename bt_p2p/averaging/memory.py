@@ -32,6 +32,8 @@ class Evidence:
     """`REFUSE_AT` is enough by itself."""
     reason: str
     """In plain words, of the peer: "its weights are not finite"."""
+    may_be_drift: bool = False
+    """An honest replica that trained apart from ours for some rounds can look like that, too."""
 
 
 @dataclass(slots=True)

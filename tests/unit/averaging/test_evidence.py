@@ -68,8 +68,17 @@ def test_the_direction_of_who_missed_the_last_average_says_less() -> None:
     elsewhere = replace(HONEST, agreement=0.0)
     [now, later] = [against_sender(elsewhere, was_with_us=known) for known in (True, False)]
     assert now.strength == pytest.approx(3 * later.strength)
-    far = replace(HONEST, distance=40.0)
-    assert against_sender(far, was_with_us=True) == against_sender(far, was_with_us=False)
+    assert now.may_be_drift
+
+
+@pytest.mark.parametrize(
+    "seen", [replace(HONEST, distance=40.0), replace(HONEST, agreement=-0.6)], ids=["far", "flip"]
+)
+def test_what_no_honest_replica_does_is_no_drift(seen: Observation) -> None:
+    """Wherever it comes from."""
+    found = against_sender(seen, was_with_us=False)
+    assert found == against_sender(seen, was_with_us=True)
+    assert not found.may_be_drift
 
 
 def shares_of(average, *, own=1.0, size=8):
@@ -141,10 +150,18 @@ def test_a_loss_that_is_not_finite_is_too_bad() -> None:
 
 def test_partners_share_the_suspicion_of_a_bad_average() -> None:
     """Between two there is only one who can have done it."""
-    assert {} == against_partners(0.01, 0.02, ("a",))
-    [alone] = against_partners(0.5, 0.01, ("a",)).values()
-    both = against_partners(0.5, 0.01, ("a", "b"))
+    assert {} == against_partners(0.01, 0.02, ("a",), {})
+    [alone] = against_partners(0.5, 0.01, ("a",), {}).values()
+    both = against_partners(0.5, 0.01, ("a", "b"), {"a": HONEST, "b": HONEST})
     assert {"a", "b"} == both.keys()
     assert alone.strength == 2 * both["a"].strength
     assert alone.strength >= REFUSE_AT / 2
-    assert 0 < against_partners(math.inf, 0.0, ("a",))["a"].strength <= REFUSE_AT
+    assert 0 < against_partners(math.inf, 0.0, ("a",), {})["a"].strength <= REFUSE_AT
+
+
+def test_who_agrees_least_is_suspected_most_of_a_bad_average() -> None:
+    """Those that agree as usual are not."""
+    seen = {"good": HONEST, "bad": replace(HONEST, agreement=0.3)}
+    found = against_partners(0.5, 0.01, ("good", "bad"), seen)
+    assert {"bad"} == found.keys()
+    assert found["bad"].strength >= REFUSE_AT / 2
