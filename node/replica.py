@@ -112,7 +112,6 @@ class Replica:
         if synced is None:
             return
         self._trainer.load_weights(synced.weights)
-        self._gate.begin_anew()
         self._trainer.round_index = synced.round_index
         self._is_newcomer = False
         self._adopt(synced.weights, synced.round_index)
@@ -205,7 +204,6 @@ class Replica:
             self._reporter.line(f"kept own weights, which {short_peer_id(leader)} may follow")
             return
         self._trainer.load_weights(synced.weights)
-        self._gate.begin_anew()
         self._trainer.round_index = max(self._trainer.round_index, synced.round_index)
         self._adopt(synced.weights, self._trainer.round_index)
 

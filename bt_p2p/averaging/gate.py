@@ -45,11 +45,8 @@ class Gate:
         self._score = score
         self._memory = PeerMemory()
         self._round = 0
-        self._start: Mapping[str, Tensor] = {}
-        self._agreed: Mapping[str, Tensor] | None = None
         self._partners: frozenset[str] = frozenset()
         """In the average that came in last, if there was no round alone since."""
-        self._was_adopted = False
         self._shared: dict[str, int] = {}
         """Peers by the round of the last average with them that came in."""
         self._excused: dict[str, int] = {}
@@ -74,25 +71,6 @@ class Gate:
             }
         )
 
-    def begin_round(self, start: Mapping[str, Tensor]) -> None:
-        """A round begins with these weights, which are kept and must not change afterwards."""
-        self._start = start
-        self._was_adopted = False
-        if self._agreed is None:
-            self._agreed = start
-
-    @property
-    def agreed(self) -> Mapping[str, Tensor]:
-        """What this replica had when it agreed with others last: changes are counted from here.
-
-        After a round that was dropped, mostly by all members, it is what that round began with.
-        """
-        return self._start if self._agreed is None else self._agreed
-
-    def begin_anew(self) -> None:
-        """Weights were taken over from another replica; changes are counted from these."""
-        self._agreed = None
-
     def end_round(self, *, is_alone: bool) -> None:
         """A round is over.
 
@@ -103,8 +81,6 @@ class Gate:
         self._memory.next_round()
         if is_alone:
             self._partners = frozenset()
-        if is_alone or self._was_adopted:
-            self._agreed = None
         for rounds, kept in ((self._shared, MAX_ROUND_LAG), (self._excused, REFUSED_ROUNDS)):
             for peer_id in [peer for peer, seen in rounds.items() if self._round - seen > kept]:
                 del rounds[peer_id]
@@ -143,6 +119,7 @@ class Gate:
         self,
         average: GroupAverage,
         own: Mapping[str, Tensor],
+        start: Mapping[str, Tensor],
         *,
         round_index: int,
     ) -> str:
@@ -153,21 +130,22 @@ class Gate:
         Args:
             average: the result of the round.
             own: what this replica brought.
+            start: what it began the round with.
             round_index: rounds its weights had been through.
         """
         drifted = self.drifted(average.partners)
-        reason = self._look(average, own, round_index=round_index, excused=drifted)
+        reason = self._look(average, own, start, round_index=round_index, excused=drifted)
         mark = self._excused if reason else self._shared
         mark |= dict.fromkeys(drifted if reason else average.partners, self._round)
         if not reason:
             self._partners = frozenset(average.partners)
-            self._was_adopted = True
         return reason
 
     def _look(
         self,
         average: GroupAverage,
         own: Mapping[str, Tensor],
+        start: Mapping[str, Tensor],
         *,
         round_index: int,
         excused: Collection[str],
@@ -192,11 +170,11 @@ class Gate:
         reason = reason_to_refuse(average, own, round_index=round_index)
         if reason:
             return reason
-        liars = against_reducers(average, own, self.agreed, peer_id=self._peer_id)
+        liars = against_reducers(average, own, start, peer_id=self._peer_id)
         note(liars)
         for peer_id, evidence in liars.items():
             return f"replica …{peer_id[-6:]}: {evidence.reason}"
-        average_N, own_N, start_N = self._score([average.weights, own, self._start])
+        average_N, own_N, start_N = self._score([average.weights, own, start])
         scores = HeldOutScores(average_N=average_N, own_N=own_N, start_N=start_N)
         excess, standard_error = loss_of_average(scores)
         note(against_partners(excess, standard_error, average.partners, average.observations))
