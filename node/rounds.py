@@ -101,6 +101,7 @@ class RoundRunner:
         self._stop = stop
         self._clock = clock
         self._pending: PendingAverage | None = None
+        self._start: Mapping[str, Tensor] = {}
         self._drifted: frozenset[str] = frozenset()
         self._outer = OuterMomentum(manifest.rounds.outer_momentum)
         stop.on_request(self._cancel_pending)
@@ -115,9 +116,8 @@ class RoundRunner:
         round_s = self._manifest.rounds.round_s
         ends_at_s = next_round_end_s(self._clock.now_s(), round_s)
         self._trainer.start_round(self._trainer.round_index)
-        start = self._trainer.weights()
-        self._gate.begin_round(start)
-        self._outer.begin(start)
+        self._start = self._trainer.weights()
+        self._outer.begin(self._start)
         self._record.update(
             state="training", round_index=self._trainer.round_index, round_ends_at_s=ends_at_s
         )
@@ -229,7 +229,7 @@ class RoundRunner:
         try:
             average = pending.finish(
                 own,
-                start=self._gate.agreed,
+                start=self._start,
                 num_samples=self._trainer.samples_in_round,
                 timeout_s=average_timeout_s(size_bytes, expected_partners + 1),
             )
@@ -237,7 +237,9 @@ class RoundRunner:
             self._gate.blame(exc.blamed)
             raise
         drifted = self._gate.drifted(average.partners)
-        reason = self._gate.reason_to_refuse(average, own, round_index=self._trainer.round_index)
+        reason = self._gate.reason_to_refuse(
+            average, own, self._start, round_index=self._trainer.round_index
+        )
         if reason:
             self._drifted = drifted
             raise AveragingError(reason)

@@ -161,7 +161,7 @@ class Swarm:
             started_s = time.process_time()
             own = replica.trainer.weights()
             reason = self._has_gate and replica.gate.reason_to_refuse(
-                average, own, round_index=number
+                average, own, starts[replica.peer_id], round_index=number
             )
             self.tally.judge_s += time.process_time() - started_s
             if reason:
@@ -183,7 +183,6 @@ class Swarm:
         for index, reducer in enumerate(group):
             first, last = borders[index : index + 2]
             start_P = flat(starts[reducer.peer_id])
-            agreed_P = flat(reducer.gate.agreed)
             parts = [
                 slice(low, high) for low, high in itertools.pairwise(cuts) if first < high <= last
             ]
@@ -196,7 +195,7 @@ class Swarm:
                         self._protection,
                         merger,
                         [bring[m.peer_id][part] for m in group],
-                        agreed_P[part],
+                        start_P[part],
                     )
                     for part in parts
                 ]

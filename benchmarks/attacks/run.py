@@ -101,7 +101,6 @@ def run_scenario(
         for replica in swarm.replicas:
             starts[replica.peer_id] = replica.trainer.weights()
             replica.outer.begin(starts[replica.peer_id])
-            replica.gate.begin_round(starts[replica.peer_id])
             replica.trainer.start_round(number)
             if replica.trains and is_finite(starts[replica.peer_id]):
                 for _ in range(config.round_steps):

@@ -66,7 +66,7 @@ class PendingAverage(Protocol):
 
         Args:
             weights: what this replica brings.
-            start: what changes are counted from, its own and the others': weights agreed on last.
+            start: what it began the round with; changes, those of the others too, are counted from it.
             num_samples: how many samples it trained on.
             timeout_s: longest wait.
 

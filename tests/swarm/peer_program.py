@@ -151,15 +151,14 @@ class Peer:
         if flip:
             brought = {name: start[name] - flip * (own[name] - start[name]) for name in own}
         report = PartnerReport(round_index=number)
-        self._gate.begin_round(start)
         pending = self._averager.begin(report, ends_at_s=ends_at_s, trust=self._gate.trust)
         time.sleep(max(0.0, ends_at_s - time.time()))
         answer = {"error": "", "partners": []}
         adopted = own
         try:
-            average = pending.finish(brought, start=self._gate.agreed, num_samples=8, timeout_s=8)
+            average = pending.finish(brought, start=start, num_samples=8, timeout_s=8)
             answer["partners"] = sorted(average.partners)
-            reason = self._gate.reason_to_refuse(average, own, round_index=number)
+            reason = self._gate.reason_to_refuse(average, own, start, round_index=number)
             answer["error"] = reason
             adopted = own if reason and not flip else average.weights
         except AveragingError as exc:

@@ -36,20 +36,18 @@ class Scene:
     def meet(self, *partners: str, **observations: Observation) -> None:
         """A round with some partners, whose average is good."""
         self.nats = GOOD
-        self.gate.begin_round(OWN)
         average = GroupAverage(
             weights=AVERAGE.weights,
             partners={peer: PartnerReport(round_index=0) for peer in partners},
             observations=observations,
         )
-        assert not self.gate.reason_to_refuse(average, OWN, round_index=0)
+        assert not self.gate.reason_to_refuse(average, OWN, OWN, round_index=0)
         self.gate.end_round(is_alone=False)
 
     def round(self, nats: float) -> bool:
         """Whether an average with that loss comes in."""
         self.nats = nats
-        self.gate.begin_round(OWN)
-        reason = self.gate.reason_to_refuse(AVERAGE, OWN, round_index=0)
+        reason = self.gate.reason_to_refuse(AVERAGE, OWN, OWN, round_index=0)
         self.gate.end_round(is_alone=False)
         return not reason
 
@@ -143,25 +141,6 @@ def test_after_a_round_alone_the_direction_of_the_others_says_less() -> None:
     apart = scene.gate.trust["peer"]
     scene.meet("peer", peer=ELSEWHERE)
     assert 2 * (1 - apart) < 1 - scene.gate.trust["peer"]
-
-
-def test_changes_are_counted_from_what_was_agreed_on_last() -> None:
-    """A dropped round was dropped by others too, mostly; one alone was not theirs."""
-    scene, later, latest = Scene(), {"w": torch.full((4,), 2.0)}, {"w": torch.full((4,), 3.0)}
-    gate = scene.gate
-    assert not scene.round(BAD)
-    gate.begin_round(later)
-    assert gate.agreed is OWN
-    assert scene.round(GOOD)
-    gate.begin_round(later)
-    assert gate.agreed is later
-    gate.end_round(is_alone=True)
-    gate.begin_round(latest)
-    assert gate.agreed is latest
-    gate.end_round(is_alone=False)
-    gate.begin_anew()
-    gate.begin_round(OWN)
-    assert gate.agreed is OWN
 
 
 def test_blame_is_beyond_doubt() -> None:
