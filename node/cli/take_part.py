@@ -1,0 +1,149 @@
+"""Commands of a volunteer: join, look first, see what goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from node.cli.app import app
+from node.cli.options import Debug, InitialPeers, Json, Run, State, state_path
+
+
+@app.command()
+def join(
+    initial_peers: InitialPeers = None,
+    run: Run = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="Manifest file; fetched from the swarm if not given.")
+    ] = None,
+    block: Annotated[
+        int | None, typer.Option(help="Block to train; the thinnest if not given.")
+    ] = None,
+    span: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:END",
+            help="Blocks to serve, 0:2 for blocks 0 and 1; one is trained, the others are copies.",
+        ),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Where your copy of the run's text is.")] = None,
+    host: Annotated[str, typer.Option(help="IP address to listen on.")] = "0.0.0.0",  # noqa: S104
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, envvar="BT_NODE_PORT", help="0 takes any free port.")
+    ] = 0,
+    announce: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MULTIADDR", help="Address to tell others, if it is not found."),
+    ] = None,
+    outbound_only: Annotated[
+        bool,
+        typer.Option("--outbound-only", help="Accept no connections; be found behind relays."),
+    ] = False,
+    device: Annotated[
+        str, typer.Option(envvar="BT_NODE_DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
+    ] = "auto",
+    threads: Annotated[
+        int | None, typer.Option(min=1, envvar="BT_NODE_THREADS", help="CPU threads to use.")
+    ] = None,
+    run_token: Annotated[
+        str | None,
+        typer.Option(envvar="BT_NODE_RUN_TOKEN", help="What lets this node into a closed run."),
+    ] = None,
+    run_token_file: Annotated[Path | None, typer.Option(help="File with the run token.")] = None,
+    max_rounds: Annotated[
+        int | None, typer.Option(min=1, help="Leave after this many rounds.")
+    ] = None,
+    identity: Annotated[
+        Path | None, typer.Option(help="Key file; in the state folder if not given.")
+    ] = None,
+    state_dir: State = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a live panel.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Join a swarm: train one block, average it with others, serve it. Ctrl-C leaves in order."""
+    from node.commands.join import join_swarm
+
+    return join_swarm(
+        initial_peers=initial_peers or [],
+        run=run,
+        manifest=manifest,
+        block=block,
+        span=span,
+        data=data,
+        host=host,
+        port=port,
+        announce=announce or [],
+        outbound_only=outbound_only,
+        device=device,
+        threads=threads,
+        run_token=run_token,
+        run_token_file=run_token_file,
+        max_rounds=max_rounds,
+        identity=identity,
+        state_path=state_path(state_dir),
+        plain=plain,
+        debug=debug,
+    )
+
+
+@app.command()
+def doctor(
+    initial_peers: InitialPeers = None,
+    run: Run = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="Manifest file; asked from the swarm if not given.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="IP address to listen on.")] = "0.0.0.0",  # noqa: S104
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, envvar="BT_NODE_PORT", help="Port to listen on.")
+    ] = 0,
+    announce: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MULTIADDR", help="Address to tell others, if it is not found."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(envvar="BT_NODE_DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
+    ] = "auto",
+    as_json: Json = False,
+    state_dir: State = None,
+    debug: Debug = False,
+) -> int:
+    """Look for what would keep this machine from joining: a dry run, with a fix for each finding."""
+    from node.commands.doctor import run_doctor
+
+    return run_doctor(
+        initial_peers=initial_peers or [],
+        run=run,
+        manifest=manifest,
+        host=host,
+        port=port,
+        announce=announce or [],
+        device=device,
+        as_json=as_json,
+        state_path=state_path(state_dir),
+        debug=debug,
+    )
+
+
+@app.command()
+def status(
+    initial_peers: InitialPeers = None,
+    run: Run = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and end.")] = False,
+    as_json: Json = False,
+    state_dir: State = None,
+    debug: Debug = False,
+) -> None:
+    """Show the swarm: blocks, holders, rounds, loss, and the node that runs here."""
+    from node.commands.status import show_status
+
+    show_status(
+        initial_peers=initial_peers or [],
+        run=run,
+        once=once,
+        as_json=as_json,
+        state_path=state_path(state_dir),
+        debug=debug,
+    )
