@@ -45,7 +45,9 @@ class Waiting(Generic[Job, Answer]):
     """What it costs."""
     key: bytes | None = None
     """Jobs of one asker with the same key are never in one batch."""
-    future: Future[Answer] = field(default_factory=Future)
+    answer: asyncio.Future[Answer] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
 
 class Batcher(Generic[Job, Answer]):
@@ -60,6 +62,8 @@ class Batcher(Generic[Job, Answer]):
         self._answered: deque[tuple[float, object]] = deque()
         """When whom was answered lately; used by the worker alone."""
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batcher")
+        self._is_work_due = False
+        """Whether the worker will look for jobs that enter now."""
 
     async def ask(
         self, job: Job, *, asker: str, num_tokens: int, key: bytes | None = None
@@ -71,9 +75,8 @@ class Batcher(Generic[Job, Answer]):
         """
         waiting = Waiting[Job, Answer](job=job, asker=asker, num_tokens=num_tokens, key=key)
         self._enter(waiting)
-        self._worker.submit(self._work)
         try:
-            return await asyncio.wrap_future(waiting.future)
+            return await waiting.answer
         finally:
             self._remove([waiting])
 
@@ -91,6 +94,13 @@ class Batcher(Generic[Job, Answer]):
                 )
             queue.append(waiting)
             self._lock.notify()
+            self._start_work()
+
+    def _start_work(self) -> None:
+        """Have the worker look for jobs; hold the lock."""
+        if not self._is_work_due:
+            self._is_work_due = True
+            self._worker.submit(self._work)
 
     def _remove(self, gone: Iterable[Waiting[Job, Answer]]) -> None:
         with self._lock:
@@ -102,22 +112,22 @@ class Batcher(Generic[Job, Answer]):
                     self._queues.pop(waiting.asker, None)
 
     def _work(self) -> None:
-        """One batch, if anything waits. It is called as often as jobs came, so none is left."""
+        """One batch, if anything waits, and the next one if that leaves any."""
         self._gather()
         with self._lock:
+            self._is_work_due = False
             batch = pick_batch(self._queues, max_tokens=MAX_BATCH_TOKENS)
             for waiting in batch:
                 self._queues.move_to_end(waiting.asker)
         self._remove(batch)
-        running = [each for each in batch if each.future.set_running_or_notify_cancel()]
-        for waiting, outcome in zip(
-            running, self._outcomes([each.job for each in running]), strict=True
-        ):
-            if isinstance(outcome, Exception):
-                waiting.future.set_exception(outcome)
-            else:
-                waiting.future.set_result(outcome)
-            self._answered.append((time.monotonic(), waiting.key or waiting.asker))
+        wanted = [each for each in batch if not each.answer.cancelled()]
+        outcomes = self._outcomes([each.job for each in wanted])
+        now_s = time.monotonic()
+        self._answered.extend((now_s, each.key or each.asker) for each in wanted)
+        _deliver(wanted, outcomes)
+        with self._lock:
+            if self._queues:
+                self._start_work()
 
     def _gather(self) -> None:
         """Wait for a while until half of those who asked lately are asking again."""
@@ -142,6 +152,27 @@ class Batcher(Generic[Job, Answer]):
             if len(jobs) == 1:
                 return [exc]
             return [outcome for job in jobs for outcome in self._outcomes([job])]
+
+
+def _deliver(asked: Sequence[Waiting[Job, Answer]], outcomes: Sequence[Answer | Exception]) -> None:
+    """Answer all who wait on one event loop in one turn of it: to wake it costs more than to answer."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Waiting[Job, Answer], Answer | Exception]]]
+    by_loop = {}
+    for waiting, outcome in zip(asked, outcomes, strict=True):
+        by_loop.setdefault(waiting.answer.get_loop(), []).append((waiting, outcome))
+    for loop, answered in by_loop.items():
+        if not loop.is_closed():  # then nobody waits any more
+            loop.call_soon_threadsafe(_set_answers, answered)
+
+
+def _set_answers(answered: Sequence[tuple[Waiting[Job, Answer], Answer | Exception]]) -> None:
+    for waiting, outcome in answered:
+        if waiting.answer.done():
+            continue  # given up in the meantime
+        if isinstance(outcome, Exception):
+            waiting.answer.set_exception(outcome)
+        else:
+            waiting.answer.set_result(outcome)
 
 
 def pick_batch(

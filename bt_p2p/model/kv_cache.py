@@ -15,16 +15,13 @@ class LayerCache:
     """Keys and values of one layer."""
 
     def __init__(self, shape: tuple[int, int, int, int], device: torch.device) -> None:
-        self._k_NHTK = torch.zeros(shape, device=device)
-        self._v_NHTK = torch.zeros(shape, device=device)
+        self._kv_2NHTK = torch.zeros((2, *shape), device=device)
 
-    def extend(self, past: int, k_NHTK: Tensor, v_NHTK: Tensor) -> tuple[Tensor, Tensor]:
+    def extend(self, past: int, kv_2NHTK: Tensor) -> Tensor:
         """Write new keys and values behind the first `past`; returns all of them."""
-        num_new = k_NHTK.shape[2]
-        self._k_NHTK.narrow(2, past, num_new).copy_(k_NHTK)
-        self._v_NHTK.narrow(2, past, num_new).copy_(v_NHTK)
-        end = past + num_new
-        return self._k_NHTK.narrow(2, 0, end), self._v_NHTK.narrow(2, 0, end)
+        num_new = kv_2NHTK.shape[3]
+        self._kv_2NHTK.narrow(3, past, num_new).copy_(kv_2NHTK)
+        return self._kv_2NHTK.narrow(3, 0, past + num_new)
 
 
 class BlockCache:

@@ -59,27 +59,27 @@ class Packing:
     def mix(self, layer: int, q_1HSK: Tensor, k_1HSK: Tensor, v_1HSK: Tensor) -> Tensor:
         """Attention of each segment to itself and its past; see `transformer.Mix`."""
         mixed = []
+        kv_2HSK = torch.cat((k_1HSK, v_1HSK))
         rows = zip(
             self._segments,
             self._is_seen,
             q_1HSK[0].split_with_sizes(self._sizes, dim=1),
-            k_1HSK[0].split_with_sizes(self._sizes, dim=1),
-            v_1HSK[0].split_with_sizes(self._sizes, dim=1),
+            kv_2HSK.split_with_sizes(self._sizes, dim=2),
             strict=True,
         )
-        for segment, is_seen_TT, *rows_HSK in rows:
-            shape = segment.tokens_NT.shape
-            q_NHTK, k_NHTK, v_NHTK = (
-                row_HSK.view(len(row_HSK), *shape, -1).transpose(0, 1) for row_HSK in rows_HSK
-            )
+        for segment, is_seen_TT, q_HSK, kv_2HSK in rows:
+            sizes = segment.tokens_NT.shape
+            q_NHTK = q_HSK.view(len(q_HSK), *sizes, -1).transpose(0, 1)
+            kv_2NHTK = kv_2HSK.view(2, len(q_HSK), *sizes, -1).transpose(1, 2)
             if segment.cache is not None:
-                k_NHTK, v_NHTK = segment.cache.layers[layer].extend(segment.past, k_NHTK, v_NHTK)
+                kv_2NHTK = segment.cache.layers[layer].extend(segment.past, kv_2NHTK)
+            k_NHTK, v_NHTK = kv_2NHTK.unbind()
             mixed_NHTK = F.scaled_dot_product_attention(
                 q_NHTK,
                 k_NHTK,
                 v_NHTK,
                 attn_mask=is_seen_TT,
-                is_causal=segment.past == 0 and shape[1] > 1,
+                is_causal=segment.past == 0 and sizes[1] > 1,
             )
             mixed.append(mixed_NHTK.transpose(0, 1).flatten(1, 2))
         return torch.cat(mixed, dim=1).unsqueeze(0)

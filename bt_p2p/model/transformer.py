@@ -78,13 +78,12 @@ class Attention(nn.Module):
         """
         num_sequences, num_tokens, d_model = x_BTD.shape
         qkv_BTCHK = self.qkv(x_BTD).view(num_sequences, num_tokens, 3, self.num_heads, -1)
-        q_BHTK, k_BHTK, v_BHTK = qkv_BTCHK.permute(2, 0, 3, 1, 4).unbind(0)
+        qk_2BHTK, v_1BHTK = qkv_BTCHK.permute(2, 0, 3, 1, 4).split((2, 1))
         # On a CPU the bf16 attention kernel is several times slower than the float32 one.
-        dtype = torch.float32 if x_BTD.device.type == "cpu" else v_BHTK.dtype
+        dtype = torch.float32 if x_BTD.device.type == "cpu" else v_1BHTK.dtype
         with torch.autocast(x_BTD.device.type, enabled=False):
-            q_BHTK = rotate(q_BHTK, cos_TK, sin_TK).to(dtype)
-            k_BHTK = rotate(k_BHTK, cos_TK, sin_TK).to(dtype)
-            mixed_BHTK = mix(q_BHTK, k_BHTK, v_BHTK.to(dtype))
+            q_BHTK, k_BHTK = rotate(qk_2BHTK, cos_TK, sin_TK).to(dtype).unbind()
+            mixed_BHTK = mix(q_BHTK, k_BHTK, v_1BHTK[0].to(dtype))
         mixed_BTD = mixed_BHTK.transpose(1, 2).reshape(num_sequences, num_tokens, d_model)
         out_BTD: Tensor = self.out(mixed_BTD)
         return out_BTD

@@ -48,7 +48,7 @@ MAX_SPAN_BLOCKS = 16
 """Neighbouring blocks that one peer serves."""
 MAX_CONCURRENT_REQUESTS = 128
 """Requests one holder answers at once; more are refused, not queued. A quarter of them is one client's."""
-MAX_BUNDLE_FRAMES = 8
+MAX_BUNDLE_FRAMES = 16
 """Requests in one frame. With more, all texts of a client wait for the same moment: it computes nothing
 while holders do, and the other way round."""
 MAX_OPEN_STREAMS = 256

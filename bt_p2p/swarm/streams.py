@@ -42,13 +42,14 @@ async def write_frame(writer: asyncio.StreamWriter, frame: Frame, *, timeout_s: 
         OSError: the connection is gone.
     """
     header = wire.pack(frame.header)
+    head = _SIZES.pack(len(header), len(frame.body)) + header
     body = memoryview(frame.body)
     async with asyncio.timeout(timeout_s):
-        writer.write(_SIZES.pack(len(header), len(body)) + header)
-        for offset in range(0, len(body), _WRITE_CHUNK_BYTES):
+        writer.write(head + body[:_WRITE_CHUNK_BYTES])  # small frames wake the daemon once
+        await writer.drain()
+        for offset in range(_WRITE_CHUNK_BYTES, len(body), _WRITE_CHUNK_BYTES):
             writer.write(body[offset : offset + _WRITE_CHUNK_BYTES])
             await writer.drain()
-        await writer.drain()
 
 
 async def read_frame(

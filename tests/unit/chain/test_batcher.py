@@ -198,14 +198,18 @@ def test_work_between_batches_waits_for_the_one_that_is_computed() -> None:
 
 def picked(queues: dict[str, list[tuple[str, int, bytes | None]]], max_tokens: int) -> str:
     """The jobs of a batch; each is given by name, tokens and key."""
-    waiting = {
-        asker: [
-            Waiting[str, str](job=name, asker=asker, num_tokens=size, key=key)
-            for name, size, key in jobs
-        ]
-        for asker, jobs in queues.items()
-    }
-    return "".join(each.job for each in pick_batch(waiting, max_tokens=max_tokens))
+
+    async def pick() -> str:
+        waiting = {
+            asker: [
+                Waiting[str, str](job=name, asker=asker, num_tokens=size, key=key)
+                for name, size, key in jobs
+            ]
+            for asker, jobs in queues.items()
+        }
+        return "".join(each.job for each in pick_batch(waiting, max_tokens=max_tokens))
+
+    return asyncio.run(pick())
 
 
 def test_askers_take_turns() -> None:
