@@ -134,11 +134,8 @@ class Outbox:
     async def _carry(self, group: Sequence[_Asked]) -> None:
         timeout_s = max(asked.timeout_s for asked in group)
         try:
-            if len(group) == 1:
-                answers = [await self._ask_peer(group[0].frame, timeout_s)]
-            else:
-                together = bundle([asked.frame for asked in group])
-                answers = _answers(await self._ask_peer(together, timeout_s), len(group))
+            answer = await self._send_now([asked.frame for asked in group], timeout_s)
+            answers = [answer] if len(group) == 1 else _answers(answer, len(group))
             for asked, answer in zip(group, answers, strict=True):
                 if not asked.answer.done():
                     asked.answer.set_result(answer)
@@ -149,6 +146,14 @@ class Outbox:
         finally:
             for asked in group:
                 asked.answer.cancel()
+
+    async def _send_now(self, frames: Sequence[Frame], timeout_s: float) -> Frame:
+        """Nothing is under way any more when the answer is there: what is asked next leaves at once."""
+        try:
+            together = frames[0] if len(frames) == 1 else bundle(frames)
+            return await self._ask_peer(together, timeout_s)
+        finally:
+            self._sending.discard(asyncio.current_task())
 
 
 def _answers(frame: Frame, count: int) -> list[Frame]:

@@ -132,6 +132,21 @@ def test_while_a_peer_is_busy_requests_gather() -> None:
     assert [1, 2] == asyncio.run(ask())
 
 
+def test_what_is_asked_after_an_answer_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is under way then, so there is nothing to wait for others with."""
+    monkeypatch.setattr("bt_p2p.swarm.bundles.GATHER_S", 60.0)
+
+    async def story() -> list[int]:
+        peer = Peer()
+        outbox = Outbox(peer.ask)
+        async with asyncio.timeout(TIMEOUT_S):
+            for number in range(3):
+                await outbox.ask(request(number), timeout_s=TIMEOUT_S)
+        return peer.group_sizes
+
+    assert [1, 1, 1] == asyncio.run(story())
+
+
 def test_a_failure_is_that_of_every_request_in_the_frame() -> None:
     async def fail(frame: Frame, timeout_s: float) -> Frame:
         raise PeerTimeoutError("too late", peer_id="peer")
