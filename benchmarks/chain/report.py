@@ -58,7 +58,7 @@ class Figures(_Part):
 
 
 class Smallest(_Part):
-    """One token to one holder on a stream of its own, less what the holder computed."""
+    """One token to one holder over a stream that is open, less what the holder computed."""
 
     setting: str
     link: Link
@@ -165,7 +165,7 @@ def render_chain(report: ChainReport) -> str:
         parts += ["## Sessions at once (`ar`)", _crowds_table(report.crowds)]
     parts += [
         "## The smallest request",
-        "One token to one holder over an open connection, on a stream of its own, less what the "
+        "One token to one holder over a stream that is open, less what the "
         f"holder computed. Connections beside the relays: {report.num_bypasses}.",
         table(
             ["Setting", "link", "median, ms", "lowest, ms"],

@@ -190,8 +190,8 @@ class ChainSwarm:
     def ask(self) -> float:
         """The smallest request there is, to the first holder; milliseconds beyond computing."""
         peer_id = next(iter(self.holders))
-        client = HivemindBlockClient(self._client.p2p)
-        asking = smallest_request(self.manifest, self.blocks[peer_id], client, peer_id)
+        assert self._block_client is not None
+        asking = smallest_request(self.manifest, self.blocks[peer_id], self._block_client, peer_id)
         return self.run(asking, timeout_s=_PROBE_TIMEOUT_S)
 
     def num_bypasses(self) -> int:
