@@ -43,6 +43,10 @@ lint: $(STAMP)  ## check format, style, layers and types
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
+.PHONY: reference
+reference: $(STAMP)  ## write docs/reference/cli.md anew, after a change of the command lines
+	$(BIN)/python -m tools.cli_reference
+
 .PHONY: docs
 docs: $(STAMP)  ## build the documentation as web pages in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -38,11 +38,17 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option(help="IP address to listen on.")] = "0.0.0.0",  # noqa: S104
     port: Annotated[
-        int, typer.Option(min=0, max=65535, envvar="BT_BOOTSTRAP_PORT", help="0: any free port.")
+        int,
+        typer.Option(
+            min=0, max=65535, envvar="BT_BOOTSTRAP_PORT", help="TCP port; 0 takes any free one."
+        ),
     ] = 31337,
     announce: Annotated[
         list[str] | None,
-        typer.Option(metavar="MULTIADDR", help="Address to tell others, if it is not found."),
+        typer.Option(
+            metavar="MULTIADDR",
+            help="Address to tell others, without a peer id, if it is not found.",
+        ),
     ] = None,
     initial_peers: Annotated[
         list[str] | None,
@@ -56,7 +62,13 @@ def serve(
         typer.Option("--state-dir", envvar="BT_BOOTSTRAP_STATE_DIR", help="Folder of identity."),
     ] = None,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and the protocol version.",
+        ),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Log everything.")] = False,
 ) -> int:

@@ -27,7 +27,13 @@ def _print_version(value: bool) -> None:
 @app.callback()
 def _main(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and the protocol version.",
+        ),
     ] = False,
 ) -> None:
     pass

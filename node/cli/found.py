@@ -14,25 +14,43 @@ from node.state_dir import default_cache_dir
 
 @app.command()
 def init(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Manifest to write.")] = Path(
-        "manifest.json"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Manifest to write; no file is overwritten.")
+    ] = Path("manifest.json"),
     config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file with the manifest's fields.")
+        Path | None,
+        typer.Option("--config", help="TOML file with the manifest's fields; flags win over it."),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of weights and data order.")] = None,
-    blocks: Annotated[int | None, typer.Option(help="Blocks of the model.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Layers in each block.")] = None,
-    width: Annotated[int | None, typer.Option(help="Width of the model (d_model).")] = None,
-    heads: Annotated[int | None, typer.Option(help="Attention heads.")] = None,
-    context: Annotated[int | None, typer.Option(help="Context in bytes.")] = None,
-    objective: Annotated[str | None, typer.Option(help="plain, diffusion or end_to_end.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run.", show_default="run")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of weights and data order.", show_default="0")
+    ] = None,
+    blocks: Annotated[
+        int | None, typer.Option(help="Blocks of the model.", show_default="3")
+    ] = None,
+    layers: Annotated[
+        int | None, typer.Option(help="Layers in each block.", show_default="4")
+    ] = None,
+    width: Annotated[
+        int | None, typer.Option(help="Width of the model (d_model).", show_default="128")
+    ] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads.", show_default="4")] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Context in bytes.", show_default="128")
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(help="plain, cascade, diffusion or end_to_end.", show_default="plain"),
+    ] = None,
     round_s: Annotated[
-        float | None, typer.Option("--round-s", help="Seconds between averages.")
+        float | None, typer.Option("--round-s", help="Seconds between averages.", show_default="30")
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Sequences in a local step.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Sequences in a local step.", show_default="32")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Peak learning rate.", show_default="0.004")
+    ] = None,
     text: Annotated[Path | None, typer.Option(help="Train on this text file or folder.")] = None,
     dataset: Annotated[
         str | None, typer.Option(help="Train on this Hugging Face data set (NAME[:CONFIG]).")

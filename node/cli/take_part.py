@@ -19,27 +19,39 @@ def join(
         Path | None, typer.Option(help="Manifest file; fetched from the swarm if not given.")
     ] = None,
     block: Annotated[
-        int | None, typer.Option(help="Block to train; the thinnest if not given.")
+        int | None,
+        typer.Option(help="Block to train; the one with the fewest holders if not given."),
     ] = None,
     span: Annotated[
         str | None,
         typer.Option(
             metavar="FIRST:END",
-            help="Blocks to serve, 0:2 for blocks 0 and 1; one is trained, the others are copies.",
+            help="Blocks to serve, 0:2 for blocks 0 and 1; the thinnest is trained, the others are "
+            "copies of what their replicas agreed on.",
         ),
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Where your copy of the run's text is.")] = None,
     host: Annotated[str, typer.Option(help="IP address to listen on.")] = "0.0.0.0",  # noqa: S104
     port: Annotated[
-        int, typer.Option(min=0, max=65535, envvar="BT_NODE_PORT", help="0 takes any free port.")
+        int,
+        typer.Option(
+            min=0, max=65535, envvar="BT_NODE_PORT", help="TCP port; 0 takes any free one."
+        ),
     ] = 0,
     announce: Annotated[
         list[str] | None,
-        typer.Option(metavar="MULTIADDR", help="Address to tell others, if it is not found."),
+        typer.Option(
+            metavar="MULTIADDR",
+            help="Address to tell others, without a peer id, if it is not found.",
+        ),
     ] = None,
     outbound_only: Annotated[
         bool,
-        typer.Option("--outbound-only", help="Accept no connections; be found behind relays."),
+        typer.Option(
+            "--outbound-only",
+            help="Accept no connections, and be found behind relays; a node that others cannot "
+            "dial finds that out and does the same.",
+        ),
     ] = False,
     device: Annotated[
         str, typer.Option(envvar="BT_NODE_DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
@@ -97,11 +109,17 @@ def doctor(
     ] = None,
     host: Annotated[str, typer.Option(help="IP address to listen on.")] = "0.0.0.0",  # noqa: S104
     port: Annotated[
-        int, typer.Option(min=0, max=65535, envvar="BT_NODE_PORT", help="Port to listen on.")
+        int,
+        typer.Option(
+            min=0, max=65535, envvar="BT_NODE_PORT", help="TCP port; 0 takes any free one."
+        ),
     ] = 0,
     announce: Annotated[
         list[str] | None,
-        typer.Option(metavar="MULTIADDR", help="Address to tell others, if it is not found."),
+        typer.Option(
+            metavar="MULTIADDR",
+            help="Address to tell others, without a peer id, if it is not found.",
+        ),
     ] = None,
     device: Annotated[
         str, typer.Option(envvar="BT_NODE_DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
@@ -131,12 +149,17 @@ def doctor(
 def status(
     initial_peers: InitialPeers = None,
     run: Run = None,
-    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and end.")] = False,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once", help="Print one snapshot and end; it is so where there is no terminal."
+        ),
+    ] = False,
     as_json: Json = False,
     state_dir: State = None,
     debug: Debug = False,
 ) -> None:
-    """Show the swarm: blocks, holders, rounds, loss, and the node that runs here."""
+    """Show the swarm: blocks, holders, rounds, loss, and the node that runs here. Ctrl-C ends it."""
     from node.commands.status import show_status
 
     show_status(

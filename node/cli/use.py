@@ -25,7 +25,7 @@ from node.cli.options import (
 @app.command()
 def generate(
     prompt: Annotated[
-        str | None, typer.Argument(help="Text to continue; read from stdin if it is -.")
+        str | None, typer.Argument(help="Text to continue; - or a pipe reads it from stdin.")
     ] = None,
     initial_peers: InitialPeers = None,
     run: Run = None,
@@ -37,12 +37,20 @@ def generate(
             "one block fetched first; sweep: a chunk each traversal, rougher."
         ),
     ] = "ar",
-    max_new_bytes: Annotated[int, typer.Option("--max-new-bytes", "-n")] = 200,
+    max_new_bytes: Annotated[
+        int, typer.Option("--max-new-bytes", "-n", help="1 to 100,000.")
+    ] = 200,
     chunk: Annotated[
-        int | None, typer.Option(help="sweep: bytes in one traversal; draft: guesses.")
+        int | None,
+        typer.Option(
+            help="sweep: bytes in one traversal; draft: guesses that one traversal checks.",
+            show_default="sweep: the longest trained; draft: 8",
+        ),
     ] = None,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.8,
-    top_p: Annotated[float, typer.Option(help="Draw among the likeliest bytes only.")] = 0.95,
+    temperature: Annotated[float, typer.Option(help="0 to 10; 0 is greedy.")] = 0.8,
+    top_p: Annotated[
+        float, typer.Option(help="Draw among the likeliest bytes that have this probability.")
+    ] = 0.95,
     seed: Annotated[int | None, typer.Option(help="Same seed and model, same text.")] = None,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Keep only the end of a prompt over the context.")
@@ -52,13 +60,16 @@ def generate(
         float, typer.Option("--wait", min=0, help="Seconds to wait for a missing block.")
     ] = 0.0,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Holders and milliseconds, on stderr.")
+        bool, typer.Option("--verbose", "-v", help="Holders, rounds and milliseconds, on stderr.")
     ] = False,
     as_json: Json = False,
     state_dir: State = None,
     debug: Debug = False,
 ) -> int:
-    """Continue a text through a chain of holders, one for each block."""
+    """Continue a text through a chain of holders, one for each block.
+
+    Prompt and answer go to standard output.
+    """
     from node.commands.generate import GenerateRequest, generate_text
 
     return generate_text(
@@ -96,7 +107,8 @@ def serve(
         str | None,
         typer.Option(
             envvar="BT_NODE_API_KEY",
-            help="Key that clients must send; needed on other hosts than 127.0.0.1.",
+            help="Key that clients must send, needed on other hosts than 127.0.0.1; others on "
+            "this machine can see options, so prefer the variable.",
         ),
     ] = None,
     mode: Annotated[
@@ -145,7 +157,11 @@ def evaluate(
     state_dir: State = None,
     debug: Debug = False,
 ) -> None:
-    """Score the swarm's current model on a text: honest cross entropy, per block and final."""
+    """Score the swarm's current model on a text: honest cross entropy, per block and final.
+
+    Windows of one context are scored one after another without overlap; every byte but the first is
+    scored once.
+    """
     from node.commands.evaluate import evaluate_file
 
     evaluate_file(
@@ -169,7 +185,12 @@ def export(
     state_dir: State = None,
     debug: Debug = False,
 ) -> None:
-    """Fetch all blocks of a run into a folder that needs no swarm."""
+    """Fetch all blocks of a run into a folder that needs no swarm.
+
+    It then holds model.safetensors with every weight as blocks.BLOCK.NAME, manifest.json, and
+    export.json with the hash of the weights, the rounds behind each block and who gave it. An older
+    export there is replaced. bt-node generate and bt-node eval can read it, and check the hash.
+    """
     from node.commands.export import export_model
 
     export_model(
