@@ -58,8 +58,8 @@ def _section(program: str, module: str) -> str:
     text = re.sub(r"\[default: \((.*)\)\]", r"[default: \1]", text)
     text = _with_whole_lines(text)
     for command, pages in _SEE.items():
-        heading = re.compile(rf"^#+ `{re.escape(command)}`\n\n.*\n", flags=re.MULTILINE)
-        text = heading.sub(lambda found, pages=pages: f"{found[0]}\nSee {pages}.\n", text, count=1)
+        heading = rf"^#+ `{re.escape(command)}`\n\n.*\n"
+        text = re.sub(heading, rf"\g<0>\nSee {pages}.\n", text, count=1, flags=re.MULTILINE)
     return text.rstrip() + "\n"
 
 
