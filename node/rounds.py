@@ -119,7 +119,10 @@ class RoundRunner:
         self._start = self._trainer.weights()
         self._outer.begin(self._start)
         self._record.update(
-            state="training", round_index=self._trainer.round_index, round_ends_at_s=ends_at_s
+            state="training",
+            round_index=self._trainer.round_index,
+            round_ends_at_s=ends_at_s,
+            round_s=round_s,
         )
         partners, loss = self._train_until(ends_at_s)
         if self._stop.is_requested:

@@ -29,6 +29,8 @@ class NodeSnapshot(BaseModel):
     updated_at_s: float = 0.0
     round_index: _Count = 0
     round_ends_at_s: float | None = None
+    round_s: float | None = None
+    """How long a round of this run takes."""
     steps: _Count = 0
     bytes_trained: _Count = 0
     loss: float | None = None

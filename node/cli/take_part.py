@@ -158,11 +158,11 @@ def status(
     as_json: Json = False,
     state_dir: State = None,
     debug: Debug = False,
-) -> None:
+) -> int:
     """Show the swarm: blocks, holders, rounds, loss, and the node that runs here. Ctrl-C ends it."""
     from node.commands.status import show_status
 
-    show_status(
+    return show_status(
         initial_peers=initial_peers or [],
         run=run,
         once=once,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bt_p2p.clock import SystemClock
 from bt_p2p.protocol.overview import SwarmOverview
+from node import exit_codes
 from node.log_setup import set_up_logging
 from node.snapshot import NodeSnapshot, read_snapshot
 from node.state_dir import StateDir
@@ -27,8 +28,8 @@ def show_status(
     as_json: bool,
     state_path: Path,
     debug: bool,
-) -> None:
-    """Show the swarm.
+) -> int:
+    """Show the swarm; returns the exit code.
 
     Raises:
         ConfigError: there is nobody to ask, or it is not clear which run is meant.
@@ -54,9 +55,9 @@ def show_status(
 
         if is_live:
             stop = threading.Event()
-            signal.signal(signal.SIGTERM, lambda *_: stop.set())
-            run_dashboard(poll, console=console, stop=stop, initial_peers=commands_peers)
-            return
+            ended_by = run_dashboard(poll, console=console, stop=stop, initial_peers=commands_peers)
+            # Ctrl-C is the usual way to end a dashboard
+            return exit_codes.OK if ended_by in {0, signal.SIGINT} else 128 + ended_by
         overview, snapshot = poll()
         now_s = SystemClock().now_s()
         if as_json:
@@ -72,5 +73,6 @@ def show_status(
             )
         sys.stdout.write(text)
         sys.stdout.flush()
+        return exit_codes.OK
     finally:
         visiting.__exit__(None, None, None)

@@ -4,8 +4,13 @@
 - `format`: numbers and strangers' strings as short text
 - `words`: facts about the swarm and this node as sentences
 - `canvas`: room, colours, lines and frames that fit
-- `block_table`: who holds which block, as rows
+- `grid`: rows of cells under column titles
+- `block_table`: how well each block is held, and how it learns, as rows
+- `peer_table`: who takes part, as rows
+- `trends`: what the losses of blocks did while somebody watched
 - `panels`: an overview and a snapshot -> something rich can draw; pure
+- `screen`: a whole terminal, painted and given back
+- `keys`: what is typed
 - `dashboard`: the loop behind `bt-node status`
 - `snapshot_text`: the same facts once, as plain text or as JSON
 - `progress`: what `bt-node join` reports while it runs

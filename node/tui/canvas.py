@@ -17,7 +17,7 @@ from node.tui.format import format_loss, plain
 DIM, GOOD, WARN, BAD, MINE = "dim", "green", "yellow", "red", "bold cyan"
 """Styles: what recedes, is well, wants attention, is broken, is the user's own."""
 
-_BOXED_WIDTH, _BOXED_HEIGHT = 60, 18
+_BOXED_WIDTH, _BOXED_HEIGHT = 60, 30
 """Canvases at least this large have frames; smaller ones have rules."""
 _STATE_STYLES = {
     "training": GOOD,

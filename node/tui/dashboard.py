@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple, Self
 
-from rich.console import Console
-from rich.live import Live
+from rich.console import Console, ConsoleDimensions
 
 from bt_p2p.clock import Clock, SystemClock
 from bt_p2p.errors import BtError
@@ -15,9 +19,15 @@ from bt_p2p.protocol.overview import SwarmOverview
 from node.snapshot import NodeSnapshot
 from node.tui.canvas import Canvas
 from node.tui.format import format_duration
-from node.tui.panels import dashboard
+from node.tui.keys import Key, Keys, keyboard
+from node.tui.panels import dashboard, num_peers_shown
+from node.tui.peer_table import clamp_first
+from node.tui.screen import Screen
 from node.tui.terminal import is_ascii
+from node.tui.trends import Trends
 from node.tui.words import stall_words
+
+logger = logging.getLogger(__name__)
 
 Poll = Callable[[], tuple[SwarmOverview | None, NodeSnapshot | None]]
 """Asks the swarm and looks at this machine; may take seconds, may raise."""
@@ -26,10 +36,14 @@ _LOOK_S = 0.25
 """Changes of the data or of the window's size are looked for this often: at most 4 drawings/s."""
 _TICK_S = 1.0
 """Ages are drawn anew this often."""
+_REPAINT_S = 10.0
+"""Whatever another program wrote on the screen is painted over this often."""
 _PATIENCE_S = 10.0
 """A poll that takes longer counts as no answer."""
 _CLOSE_S = 0.5
 """A poll under way at the end is waited for this long; its thread dies with the process."""
+_PAGE_ROWS = 10
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def run_dashboard(
@@ -41,11 +55,12 @@ def run_dashboard(
     initial_peers: Sequence[str] = (),
     notes: Callable[[], Sequence[str]] = tuple,
     clock: Clock | None = None,
-) -> None:
-    """Show the swarm on the whole screen until `stop` is set or the user presses Ctrl-C.
+) -> int:
+    """Show the swarm on the whole screen until `stop` is set, a signal comes or q is pressed.
 
-    Blocks. The terminal is as before on every way out, exceptions of the drawing included. SIGTERM
-    ends a process without any way out: its handler should set `stop`.
+    Blocks. The terminal is as before on every way out: signals (INT, TERM, HUP and QUIT are handled
+    while it is on the screen), exceptions of the drawing, a terminal that is gone. Ctrl-Z gives it
+    back until the job is continued.
 
     Args:
         poll: called from another thread; what it raises is shown, not raised.
@@ -55,51 +70,168 @@ def run_dashboard(
         initial_peers: addresses for the commands shown.
         notes: the caller's own lines, shown with the warnings.
         clock: of the system if None.
+
+    Returns:
+        The signal that ended it; 0 if none did.
     """
     clock = clock or SystemClock()
     feed = _Feed(poll, clock=clock, refresh_s=refresh_s)
-    live = Live(console=console, screen=True, auto_refresh=False)
-    try:
-        feed.start()
-        live.start()
-        _draw_until(stop, live, feed, initial_peers, notes, clock)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        live.stop()
-        feed.close()
+    view = _View(console, feed, initial_peers=initial_peers, notes=notes, clock=clock)
+    with _Signals(stop) as signals:
+        try:
+            feed.start()
+            view.run(stop, signals)
+        finally:
+            feed.close()
+    return signals.number
 
 
-def _draw_until(
-    stop: threading.Event,
-    live: Live,
-    feed: _Feed,
-    initial_peers: Sequence[str],
-    notes: Callable[[], Sequence[str]],
-    clock: Clock,
-) -> None:
-    console = live.console
-    ascii_only = is_ascii(console.file)
-    drawn: object = None
-    drawn_at_s = -math.inf
-    while not stop.is_set():
-        size = console.size
-        version = feed.version
-        now_s = clock.monotonic_s()
-        if drawn != (size, version) or now_s - drawn_at_s >= _TICK_S:
-            overview, snapshot, problems = feed.latest()
-            canvas = Canvas(width=size.width, height=size.height, ascii_only=ascii_only)
-            screen = dashboard(
-                overview,
-                snapshot,
-                now_s=clock.now_s(),
-                canvas=canvas,
-                notes=[*problems, *notes()],
-                initial_peers=initial_peers,
-            )
-            live.update(screen, refresh=True)
-            drawn, drawn_at_s = (size, version), now_s
-        stop.wait(_LOOK_S)
+class _Signals:
+    """Signals that end the dashboard in order, and Ctrl-Z; only the main thread gets any."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self.number = 0
+        """The first signal that asked for the end."""
+        self.is_suspend_asked = False
+        self._stop = stop
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in _ENDING:
+                self._before[number] = signal.signal(number, self._end)
+            self._before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _end(self, number: int, _frame: FrameType | None) -> None:
+        self.number = self.number or number
+        self._stop.set()
+
+    def _suspend(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_suspend_asked = True
+
+
+class _View:
+    """What is on the screen, and how far it is scrolled."""
+
+    def __init__(
+        self,
+        console: Console,
+        feed: _Feed,
+        *,
+        initial_peers: Sequence[str],
+        notes: Callable[[], Sequence[str]],
+        clock: Clock,
+    ) -> None:
+        self._console = console
+        self._feed = feed
+        self._initial_peers = initial_peers
+        self._notes = notes
+        self._clock = clock
+        self._screen = Screen(console)
+        self._keys = Keys(keyboard())
+        self._ascii_only = is_ascii(console.file)
+        self._first_peer = 0
+        self._drawn: object = None
+        self._drawn_at_s = -math.inf
+        self._repainted_at_s = -math.inf
+
+    def run(self, stop: threading.Event, signals: _Signals) -> None:
+        """Draw until the event is set, q is pressed or the terminal is gone."""
+        try:
+            with self._keys, self._screen:
+                while not stop.is_set():
+                    self._look()
+                    if self._obey(self._keys.wait(_LOOK_S, stop)):
+                        return
+                    if signals.is_suspend_asked:
+                        signals.is_suspend_asked = False
+                        self._suspend()
+        except OSError as exc:
+            logger.debug("the terminal is gone: %s", exc)
+
+    def _look(self) -> None:
+        """Draw, if anything may look different now."""
+        size = self._console.size
+        now_s = self._clock.monotonic_s()
+        state = (size, self._feed.version, self._first_peer)
+        if self._drawn == state and now_s - self._drawn_at_s < _TICK_S:
+            return
+        resized = not isinstance(self._drawn, tuple) or self._drawn[0] != size
+        if resized or now_s - self._repainted_at_s >= _REPAINT_S:
+            self._screen.forget()
+            self._repainted_at_s = now_s
+        overview, snapshot, problems, trends = self._feed.latest()
+        screen = dashboard(
+            overview,
+            snapshot,
+            now_s=self._clock.now_s(),
+            canvas=self._canvas(size),
+            notes=[*problems, *self._notes()],
+            initial_peers=self._initial_peers,
+            trends=trends,
+            first_peer=self._first_peer,
+        )
+        self._screen.paint(screen, size)
+        self._drawn, self._drawn_at_s = state, now_s
+
+    def _obey(self, keys: Sequence[Key]) -> bool:
+        """Do what the keys say; whether that is to end."""
+        for key in keys:
+            if key == "quit":
+                return True
+            if key == "redraw":
+                self._screen.forget()
+                self._drawn = None
+            else:
+                self._scroll(key)
+        return False
+
+    def _scroll(self, key: Key) -> None:
+        overview, snapshot, problems, _ = self._feed.latest()
+        num_peers = overview.num_peers if overview is not None else 0
+        num_shown = num_peers_shown(
+            overview,
+            snapshot,
+            now_s=self._clock.now_s(),
+            canvas=self._canvas(self._console.size),
+            notes=[*problems, *self._notes()],
+            initial_peers=self._initial_peers,
+        )
+        first = clamp_first(self._first_peer, num_peers, num_shown)
+        first += {"up": -1, "down": 1, "page up": -_PAGE_ROWS, "page down": _PAGE_ROWS}.get(key, 0)
+        first = {"first": 0, "last": num_peers}.get(key, first)
+        self._first_peer = clamp_first(first, num_peers, num_shown)
+
+    def _suspend(self) -> None:
+        """Give the terminal back, stop as Ctrl-Z does, and take it again once continued."""
+        self._screen.leave()
+        self._keys.leave()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._keys.enter()
+        self._screen.enter()
+        self._drawn = None
+
+    def _canvas(self, size: ConsoleDimensions) -> Canvas:
+        return Canvas(width=size.width, height=size.height, ascii_only=self._ascii_only)
+
+
+class _News(NamedTuple):
+    """What a feed knows."""
+
+    overview: SwarmOverview | None
+    snapshot: NodeSnapshot | None
+    problems: list[str]
+    trends: dict[int, list[float]]
 
 
 class _Feed:
@@ -114,6 +246,7 @@ class _Feed:
         self._thread = threading.Thread(target=self._run, name="status-poll", daemon=True)
         self._overview: SwarmOverview | None = None
         self._snapshot: NodeSnapshot | None = None
+        self._trends = Trends()
         self._stall = ""
         self._error = ""
         self._answered_at_s = clock.monotonic_s()
@@ -130,11 +263,11 @@ class _Feed:
         if self._thread.ident is not None:
             self._thread.join(_CLOSE_S)
 
-    def latest(self) -> tuple[SwarmOverview | None, NodeSnapshot | None, list[str]]:
-        """The last good answers, and notes on what is wrong with them."""
+    def latest(self) -> _News:
+        """The last good answers, notes on what is wrong with them, and the losses seen."""
         with self._lock:
             notes = [note for note in (self._silence_words(), self._stall) if note]
-            return self._overview, self._snapshot, notes
+            return _News(self._overview, self._snapshot, notes, self._trends.losses())
 
     def _silence_words(self) -> str:
         silence_s = self._clock.monotonic_s() - self._answered_at_s
@@ -165,6 +298,7 @@ class _Feed:
             self._error = ""
             if overview is not None:
                 self._overview = overview
+                self._trends.see(overview)
                 self._answered_at_s = self._clock.monotonic_s()
             self.version += 1
 

@@ -6,6 +6,7 @@ Everything returned is one line without control characters; with `ascii_only` al
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -21,6 +22,14 @@ _NOT_A_NUMBER_MARK = "x"
 _MINUTE_S = 60.0
 _HOUR_S = 60 * _MINUTE_S
 _DAY_S = 24 * _HOUR_S
+
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+"""Letters and marks that show as nothing; other invisible characters are controls."""
+_MAX_MARKS = 2
+"""Accents kept on one letter; more of them would run into the lines above and below."""
 
 _IN_ASCII = str.maketrans(
     {
@@ -40,21 +49,25 @@ _IN_ASCII = str.maketrans(
 def plain(text: str, *, ascii_only: bool = False) -> str:
     """A stranger's string as one harmless line.
 
-    Control characters, escape sequences' first bytes, line breaks, bidirectional overrides and
-    lone surrogates become spaces or vanish; visible characters stay, markup included.
+    Control characters, escape sequences' first bytes, line breaks, bidirectional overrides,
+    lone surrogates and what shows as nothing become spaces or vanish; of accents piled on one
+    letter two stay. Visible characters stay, markup included.
 
     Args:
         text: anything.
         ascii_only: replace what ASCII lacks, by "?" where nothing is close.
     """
     kept: list[str] = []
-    for char in text:
+    num_marks = 0
+    for char in _INVISIBLE.sub("", text):
         category = unicodedata.category(char)
+        is_mark = category in {"Mn", "Me"}
+        num_marks = num_marks + 1 if is_mark else 0
         if char.isspace() or category in {"Zl", "Zp"}:
             kept.append(" ")
         elif category == "Cs":
             kept.append("?")
-        elif not category.startswith("C"):
+        elif not category.startswith("C") and num_marks <= _MAX_MARKS and (kept or not is_mark):
             kept.append(char)
     cleaned = "".join(kept)
     if ascii_only:
@@ -135,6 +148,21 @@ def sparkline(values: Sequence[float], width: int, *, ascii_only: bool = False) 
         height = (value / 2 - low) / span if span > 0 else 0.0
         bars.append(marks[min(len(marks) - 1, int(height * len(marks)))])
     return "".join(bars)
+
+
+def progress_bar(share: float, width: int, *, ascii_only: bool = False) -> str:
+    """A bar of exactly so many characters, filled to a share between 0 and 1."""
+    full, empty = "#." if ascii_only else "█░"
+    share = min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
+    num_full = round(share * width)
+    return full * num_full + empty * (width - num_full)
+
+
+def format_share(share: float) -> str:
+    """A part of a whole: 25%; small ones are not nothing: <1%."""
+    if not math.isfinite(share):
+        return _UNKNOWN
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

@@ -7,7 +7,7 @@ known before it is drawn and never exceeds the canvas.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -16,7 +16,7 @@ from rich.text import Text
 from bt_p2p.protocol.manifest import is_run_id
 from bt_p2p.protocol.overview import SwarmOverview
 from node.snapshot import NodeSnapshot
-from node.tui.block_table import blocks_section, num_rows_wanted
+from node.tui.block_table import blocks_section
 from node.tui.canvas import DIM, MINE, WARN, Canvas, fit, loss_text, section, spread, state_text
 from node.tui.format import (
     format_bytes,
@@ -26,8 +26,11 @@ from node.tui.format import (
     format_rate,
     plain,
     plural,
+    progress_bar,
     sparkline,
 )
+from node.tui.grid import Row
+from node.tui.peer_table import peer_rows, peers_section
 from node.tui.words import (
     address_words,
     block_words,
@@ -35,8 +38,11 @@ from node.tui.words import (
     is_loopback,
     joining_words,
     last_words,
+    loss_change_words,
     model_words,
+    need_words,
     round_words,
+    share_words,
     swarm_words,
     uncovered_words,
 )
@@ -45,7 +51,24 @@ MIN_WIDTH, MIN_HEIGHT = 40, 8
 """Smaller canvases only show a request for more room."""
 
 _ADVICE = "enlarge to 60x15"
-_FULL_HEADER_HEIGHT = 14
+_ALL = 10_000
+_CLAIMS = (
+    ("node", 1, 2),
+    ("blocks", 1, 4),
+    ("node", 1, 4),
+    ("blocks", 1, 6),
+    ("peers", 2, 4),
+    ("node", 1, 7),
+    ("blocks", 1, 12),
+    ("peers", 1, 12),
+    ("node", 1, _ALL),
+    ("blocks", 1, _ALL),
+    ("peers", 1, _ALL),
+)
+"""Who gets lines in turn: section, fewest rows worth giving, rows it then has at most."""
+_NEEDS_HEIGHT, _MODEL_HEIGHT = 14, 30
+"""Canvases lower than this say neither what the swarm needs nor how large the model is."""
+_BAR_WIDTH = 16
 _MAX_WARNING_LENGTH = 600
 _LABEL_WIDTH = 9
 
@@ -58,8 +81,10 @@ def dashboard(
     canvas: Canvas,
     notes: Sequence[str] = (),
     initial_peers: Sequence[str] = (),
+    trends: Mapping[int, Sequence[float]] | None = None,
+    first_peer: int = 0,
 ) -> RenderableType:
-    """The whole screen: run, warnings, blocks, this node.
+    """The whole screen: run, warnings, blocks, peers, this node.
 
     Args:
         overview: None before the first answer of the swarm.
@@ -69,46 +94,138 @@ def dashboard(
         notes: warnings of the caller, shown before all others.
         initial_peers: addresses for the commands shown; "..." stands for them if there are none
             or no room.
+        trends: losses of each block in the rounds seen, oldest first (`trends.Trends`).
+        first_peer: the row of the table of peers to begin with.
     """
-    if canvas.width < MIN_WIDTH or canvas.height < MIN_HEIGHT:
+    if _is_tiny(canvas):
         return fit(Text(_ADVICE), canvas.width, canvas.ascii_only)
+    plan = _arrange(overview, snapshot, now_s, canvas, notes, initial_peers)
+    parts: list[RenderableType] = list(plan.lines)
+    if snapshot is not None and plan.shares.node:
+        rows = _most_important(plan.node, plan.shares.node)
+        parts.append(_node_section(snapshot, overview, rows, canvas))
+    if overview is not None and plan.shares.blocks:
+        parts.append(
+            blocks_section(
+                overview,
+                mine=snapshot.peer_id if snapshot is not None else None,
+                now_s=now_s,
+                trends=trends or {},
+                max_rows=plan.shares.blocks,
+                canvas=canvas,
+            )
+        )
+    if plan.shares.peers:
+        parts.append(
+            peers_section(plan.peers, first=first_peer, max_rows=plan.shares.peers, canvas=canvas)
+        )
+    return Group(*parts)
+
+
+def num_peers_shown(
+    overview: SwarmOverview | None,
+    snapshot: NodeSnapshot | None,
+    *,
+    now_s: float,
+    canvas: Canvas,
+    notes: Sequence[str] = (),
+    initial_peers: Sequence[str] = (),
+) -> int:
+    """How many peers the dashboard of the same arguments shows at once."""
+    if _is_tiny(canvas):
+        return 0
+    return _arrange(overview, snapshot, now_s, canvas, notes, initial_peers).shares.peers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Plan:
+    """What there is to show, and how many rows of it."""
+
+    lines: Sequence[Text]
+    node: Sequence[NodeRow]
+    peers: Sequence[Row]
+    shares: Shares
+
+
+def _arrange(
+    overview: SwarmOverview | None,
+    snapshot: NodeSnapshot | None,
+    now_s: float,
+    canvas: Canvas,
+    notes: Sequence[str],
+    initial_peers: Sequence[str],
+) -> _Plan:
     warnings = list(notes)
     if overview is not None and overview.uncovered:
         short_of = canvas.width * 2 - 2
         warnings.append(uncovered_words(overview, initial_peers, max_width=short_of))
     warnings += snapshot.warnings if snapshot is not None else []
-
-    lines = _header(overview, snapshot, canvas)
+    lines = _title(overview, snapshot, canvas)
     lines += warning_lines(warnings, canvas, max_lines=max(2, canvas.height // 4))
-    parts: list[RenderableType] = list(lines)
-    left = canvas.height - len(lines)
-    rows: list[NodeRow] = []
+    node: Sequence[NodeRow] = ()
+    peers: Sequence[Row] = ()
     if snapshot is not None:
-        room = left
-        if overview is not None:
-            wanted = canvas.frame_height + 1 + num_rows_wanted(overview)
-            least = min(left // 2, canvas.frame_height + 2)
-            room = max(left * 2 // 5, left - wanted, least)
-        rows = _most_important(
-            node_rows(snapshot, now_s=now_s, canvas=canvas), max(1, room - canvas.frame_height)
-        )
+        node = node_rows(snapshot, now_s=now_s, canvas=canvas, overview=overview)
     if overview is not None:
-        max_rows = left - canvas.frame_height - 1
-        if rows:
-            max_rows -= canvas.frame_height + len(rows)
+        lines += _swarm_lines(overview, snapshot, now_s, canvas)
         mine = snapshot.peer_id if snapshot is not None else None
-        if max_rows > 0:
-            parts.append(blocks_section(overview, mine, now_s, max_rows, canvas))
-    if snapshot is not None:
-        parts.append(_node_section(snapshot, overview, rows, canvas))
-    return Group(*parts)
+        peers = peer_rows(overview, mine=mine, now_s=now_s, ascii_only=canvas.ascii_only)
+    shares = share_lines(
+        canvas.height - len(lines),
+        node=len(node),
+        blocks=len(overview.blocks) if overview is not None else 0,
+        peers=len(peers),
+        frame=canvas.frame_height,
+    )
+    return _Plan(lines=lines, node=node, peers=peers, shares=shares)
+
+
+def _is_tiny(canvas: Canvas) -> bool:
+    return canvas.width < MIN_WIDTH or canvas.height < MIN_HEIGHT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """Rows for each section; one without rows is left out, frame and all."""
+
+    node: int
+    blocks: int
+    peers: int
+
+
+def share_lines(height: int, *, node: int, blocks: int, peers: int, frame: int) -> Shares:
+    """Divide the lines below the header.
+
+    This node and the blocks come first, with a few rows each; then the peers, with at least two
+    rows or none; what is left goes round.
+
+    Args:
+        height: lines to divide.
+        node: rows about this node.
+        blocks: rows of the table of blocks; titles come on top.
+        peers: rows of the table of peers; titles come on top.
+        frame: lines of a section beyond its content.
+    """
+    wanted = {"node": node, "blocks": blocks, "peers": peers}
+    costs = {"node": frame, "blocks": frame + 1, "peers": frame + 1}
+    given = dict.fromkeys(wanted, 0)
+    left = height
+    for name, least, most in _CLAIMS:
+        more = min(wanted[name], most) - given[name]
+        cost = 0 if given[name] else costs[name]
+        if more <= 0 or left < cost + min(least, more):
+            continue
+        more = min(more, left - cost)
+        given[name] += more
+        left -= cost + more
+    return Shares(**given)
 
 
 def node_panel(
     snapshot: NodeSnapshot, *, now_s: float, canvas: Canvas, max_rows: int = 100
 ) -> RenderableType:
     """This node alone, in at most so many rows and a frame; it never exceeds the canvas."""
-    if canvas.width < MIN_WIDTH or canvas.height < MIN_HEIGHT:
+    if _is_tiny(canvas):
         words = f"{block_words(snapshot)} {snapshot.state}"
         words = plain(words, ascii_only=canvas.ascii_only)
         return fit(Text(words), canvas.width, canvas.ascii_only)
@@ -144,24 +261,28 @@ class NodeRow:
 
 
 def node_rows(
-    snapshot: NodeSnapshot, *, now_s: float, canvas: Canvas, full_addresses: bool = False
+    snapshot: NodeSnapshot,
+    *,
+    now_s: float,
+    canvas: Canvas,
+    overview: SwarmOverview | None = None,
+    full_addresses: bool = False,
 ) -> list[NodeRow]:
-    """Everything worth showing of a node, in order; addresses with full peer ids on request."""
+    """Everything worth showing of a node, in order.
+
+    Args:
+        snapshot: the node.
+        now_s: DHT time.
+        canvas: gives the width of curves and bars.
+        overview: tells what the node is to the swarm; None if that is not known.
+        full_addresses: with whole peer ids.
+    """
     ascii_only = canvas.ascii_only
-    spark_width = max(8, min(60, canvas.inner_width - _LABEL_WIDTH - 20))
-    spark = sparkline(snapshot.loss_history, spark_width, ascii_only=ascii_only)
-    state = Text.assemble(
-        (block_words(snapshot), "bold"),
-        " ",
-        state_text(snapshot.state),
-        f", {round_words(snapshot, now_s=now_s)}",
-    )
-    loss = Text.assemble(loss_text(snapshot.loss), " nats/byte  ", (spark, "cyan"))
-    rows = [NodeRow(0, None, state)]
+    rows = [NodeRow(0, None, _state_text(snapshot, now_s, canvas))]
     if snapshot.sync:
-        rows.append(NodeRow(1, "sync", Text(plain(snapshot.sync, ascii_only=ascii_only))))
+        rows.append(NodeRow(1, "sync", _sync_text(snapshot, canvas)))
     rows += [
-        NodeRow(1, "loss", loss),
+        NodeRow(1, "loss", _loss_row_text(snapshot, canvas)),
         NodeRow(
             4,
             "speed",
@@ -170,6 +291,7 @@ def node_rows(
                 f"{plural(snapshot.steps, 'step')}"
             ),
         ),
+        *_share_rows(snapshot, overview),
         NodeRow(3, "rounds", _rounds_text(snapshot)),
         NodeRow(2, "last", Text(plain(last_words(snapshot, now_s=now_s), ascii_only=ascii_only))),
         NodeRow(
@@ -201,6 +323,52 @@ def node_rows(
         )
     rows.append(NodeRow(8, "files", Text(plain(files, ascii_only=ascii_only))))
     return rows
+
+
+def _state_text(snapshot: NodeSnapshot, now_s: float, canvas: Canvas) -> Text:
+    """What the node does now, and how far its round is."""
+    text = Text.assemble(
+        (block_words(snapshot), "bold"),
+        " ",
+        state_text(snapshot.state),
+        f", {round_words(snapshot, now_s=now_s)}",
+    )
+    ends_at_s, round_s = snapshot.round_ends_at_s, snapshot.round_s
+    room = canvas.inner_width - text.cell_len - 2
+    if ends_at_s is not None and round_s and room >= _BAR_WIDTH // 2:
+        share = 1 - (ends_at_s - now_s) / round_s
+        bar = progress_bar(share, min(_BAR_WIDTH, room), ascii_only=canvas.ascii_only)
+        text.append(f"  {bar}", style="cyan")
+    return text
+
+
+def _sync_text(snapshot: NodeSnapshot, canvas: Canvas) -> Text:
+    """How far the download of weights is."""
+    text = Text(plain(snapshot.sync, ascii_only=canvas.ascii_only))
+    room = canvas.inner_width - _LABEL_WIDTH - text.cell_len - 2
+    if snapshot.sync_size_bytes and room >= _BAR_WIDTH // 2:
+        share = snapshot.sync_done_bytes / snapshot.sync_size_bytes
+        bar = progress_bar(share, min(_BAR_WIDTH, room), ascii_only=canvas.ascii_only)
+        text = Text.assemble((bar, "cyan"), "  ", text)
+    return text
+
+
+def _loss_row_text(snapshot: NodeSnapshot, canvas: Canvas) -> Text:
+    """The loss, its curve, and where it goes."""
+    text = Text.assemble(loss_text(snapshot.loss), " nats/byte")
+    change = loss_change_words(snapshot.loss_history)
+    room = canvas.inner_width - _LABEL_WIDTH - text.cell_len - 2
+    if room - len(change) - 2 < _BAR_WIDTH:
+        change = ""
+    width = min(60, room - (len(change) + 2 if change else 0))
+    spark = sparkline(snapshot.loss_history, width, ascii_only=canvas.ascii_only)
+    return Text.assemble(text, "  ", (spark, "cyan"), f"  {change}" if change else "")
+
+
+def _share_rows(snapshot: NodeSnapshot, overview: SwarmOverview | None) -> list[NodeRow]:
+    """What the node is to the swarm, if that is known."""
+    share = share_words(snapshot, overview)
+    return [NodeRow(4, "share", Text(share))] if share else []
 
 
 def _rounds_text(snapshot: NodeSnapshot) -> Text:
@@ -243,28 +411,44 @@ def _node_section(
     return section(title, "", lines, canvas)
 
 
-def _header(
+def _title(
     overview: SwarmOverview | None, snapshot: NodeSnapshot | None, canvas: Canvas
 ) -> list[Text]:
-    """Which run this is, and the swarm in a line or two."""
+    """Which run this is."""
     if overview is None:
         run_id = plain(snapshot.run_id, ascii_only=canvas.ascii_only) if snapshot else "bt-node"
         return [fit(_run_text(run_id), canvas.width, canvas.ascii_only)]
+    objective = Text(f"{overview.manifest.objective.name} objective", DIM)
+    return [spread(_run_text(overview.manifest.run_id), objective, canvas)]
+
+
+def _swarm_lines(
+    overview: SwarmOverview, snapshot: NodeSnapshot | None, now_s: float, canvas: Canvas
+) -> list[Text]:
+    """How the swarm is, and what it needs."""
     manifest = overview.manifest
-    lines = [
-        spread(
-            _run_text(manifest.run_id), Text(f"{manifest.objective.name} objective", DIM), canvas
-        ),
-        fit(Text(swarm_words(overview)), canvas.width, canvas.ascii_only),
-    ]
-    if canvas.height < _FULL_HEADER_HEIGHT:
+    clock = Text() if snapshot is not None else _clock_text(manifest.rounds.round_s, now_s, canvas)
+    lines = [spread(Text(swarm_words(overview)), clock, canvas)]
+    if canvas.height < _NEEDS_HEIGHT:
         return lines
-    lines.append(fit(Text(model_words(manifest), DIM), canvas.width, canvas.ascii_only))
+    if canvas.height >= _MODEL_HEIGHT:
+        lines.append(fit(Text(model_words(manifest), DIM), canvas.width, canvas.ascii_only))
+    mine = snapshot.peer_id if snapshot is not None else None
+    need = need_words(overview, mine=mine, max_width=canvas.width)
+    if need:
+        lines.append(fit(Text(need, DIM), canvas.width, canvas.ascii_only))
     joining = joining_words(overview, ascii_only=canvas.ascii_only)
     invalid = invalid_words(overview)
     if joining or invalid:
         lines.append(spread(Text(joining or invalid), Text(invalid if joining else ""), canvas))
     return lines
+
+
+def _clock_text(round_s: float, now_s: float, canvas: Canvas) -> Text:
+    """The round under way for everybody: rounds are by the clock."""
+    passed_s = now_s % round_s
+    bar = progress_bar(passed_s / round_s, _BAR_WIDTH // 2, ascii_only=canvas.ascii_only)
+    return Text.assemble(f"round ends in {format_duration(round_s - passed_s)} ", (bar, "cyan"))
 
 
 def _run_text(run_id: str) -> Text:

@@ -6,16 +6,21 @@ import math
 from collections.abc import Sequence
 
 from bt_p2p.protocol.lease import Lease
-from bt_p2p.protocol.overview import BlockOverview, SwarmOverview
+from bt_p2p.protocol.overview import SwarmOverview
 from node.snapshot import NodeSnapshot
-from node.tui.block_table import COLUMNS, block_rows
+from node.tui.block_table import COLUMNS as BLOCK_COLUMNS
+from node.tui.block_table import block_row
 from node.tui.canvas import Canvas
 from node.tui.format import plain
+from node.tui.grid import grid_lines
 from node.tui.panels import node_rows
+from node.tui.peer_table import COLUMNS as PEER_COLUMNS
+from node.tui.peer_table import peer_rows
 from node.tui.words import (
     invalid_words,
     joining_words,
     model_words,
+    need_words,
     stall_words,
     swarm_words,
     uncovered_words,
@@ -47,6 +52,7 @@ def status_text(
         Lines, each ended by a newline.
     """
     lines: list[str] = []
+    mine = snapshot.peer_id if snapshot is not None else None
     if overview is not None:
         manifest = overview.manifest
         lines += [
@@ -54,15 +60,27 @@ def status_text(
             swarm_words(overview),
             model_words(manifest),
         ]
-        lines += filter(None, [joining_words(overview), invalid_words(overview)])
+        lines += filter(
+            None,
+            [
+                need_words(overview, mine=mine),
+                joining_words(overview, ascii_only=ascii_only),
+                invalid_words(overview),
+            ],
+        )
     lines += [f"warning: {text}" for text in _warnings(overview, snapshot, now_s, initial_peers)]
     if overview is not None:
-        mine = snapshot.peer_id if snapshot is not None else None
-        lines += ["", *_table(overview.blocks, mine, now_s), "loss in nats per byte"]
+        blocks = [block_row(block, mine=mine, now_s=now_s) for block in overview.blocks]
+        columns = [column for column in BLOCK_COLUMNS if column.title != "trend"]
+        lines += ["", *grid_lines(columns, blocks)]
+        peers = peer_rows(overview, mine=mine, now_s=now_s, ascii_only=ascii_only)
+        if peers:
+            lines += ["", *grid_lines(PEER_COLUMNS, peers)]
+        lines.append("loss in nats per byte")
     if snapshot is not None:
         if lines:
             lines.append("")
-        lines += _node_lines(snapshot, now_s, width, ascii_only)
+        lines += _node_lines(snapshot, overview, now_s, width, ascii_only)
     clean = (plain(line, ascii_only=ascii_only).rstrip() for line in lines)
     return "".join(f"{line}\n" for line in clean)
 
@@ -122,28 +140,17 @@ def _warnings(
     return warnings
 
 
-def _table(blocks: Sequence[BlockOverview], mine: str | None, now_s: float) -> list[str]:
-    """All holders of all blocks, in columns as wide as their content."""
-    rows = [[column.title for column in COLUMNS]]
-    for block in blocks:
-        rows += [
-            [row[column.title].plain if column.title in row else "" for column in COLUMNS]
-            for row in block_rows(block, mine=mine, now_s=now_s)
-        ]
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if column.is_number else cell.ljust(width)
-            for column, cell, width in zip(COLUMNS, row, widths, strict=True)
-        )
-        for row in rows
-    ]
-
-
-def _node_lines(snapshot: NodeSnapshot, now_s: float, width: int, ascii_only: bool) -> list[str]:
+def _node_lines(
+    snapshot: NodeSnapshot,
+    overview: SwarmOverview | None,
+    now_s: float,
+    width: int,
+    ascii_only: bool,
+) -> list[str]:
     canvas = Canvas(width=max(width, 40), height=100, ascii_only=ascii_only)
     lines = [f"this node {snapshot.peer_id} in run {snapshot.run_id}"]
-    for row in node_rows(snapshot, now_s=now_s, canvas=canvas, full_addresses=True):
+    rows = node_rows(snapshot, now_s=now_s, canvas=canvas, overview=overview, full_addresses=True)
+    for row in rows:
         label = "" if row.label is None else row.label.ljust(_LABEL_WIDTH)
         lines.append(f"  {label}{row.value.plain}")
     return lines

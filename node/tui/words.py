@@ -18,6 +18,7 @@ from node.tui.format import (
     format_duration,
     format_peer,
     format_rate,
+    format_share,
     plain,
     plural,
 )
@@ -28,6 +29,8 @@ STALL_AGE_S = 30.0
 """A running node writes its snapshot far more often than this."""
 
 _MAX_LISTED = 5
+_TREND_ROUNDS = 10
+"""Rounds over which the change of the loss is told."""
 
 
 def swarm_words(overview: SwarmOverview) -> str:
@@ -83,6 +86,46 @@ def uncovered_words(
         if max_width is None or len(full) <= max_width:
             return full
     return sentence("...")
+
+
+def need_words(overview: SwarmOverview, *, mine: str | None, max_width: int | None = None) -> str:
+    """What more volunteers would do for the swarm; empty where blocks are without any holder.
+
+    Args:
+        overview: the swarm.
+        mine: peer id of the node on this machine; without one the command to join is named.
+        max_width: the command is left out if the text would be longer.
+    """
+    if overview.uncovered:
+        return ""
+    fewest = min(len(block.holders) for block in overview.blocks)
+    thin = [block.index for block in overview.blocks if len(block.holders) == fewest]
+    what = "block" if len(thin) == 1 else "blocks"
+    listed = _listed([str(index) for index in thin])
+    if fewest == 1:
+        text = f"needs a second holder of {what} {listed}"
+    else:
+        text = f"every block has at least {format_count(fewest)} holders"
+    full = text
+    if mine is None and fewest == 1:
+        full = f"{text}: bt-node join --block {thin[0]} --initial-peers ..."
+    return full if max_width is None or len(full) <= max_width else text
+
+
+def share_words(snapshot: NodeSnapshot, overview: SwarmOverview | None) -> str:
+    """What this node is to the swarm; empty while it holds no block of it."""
+    if overview is None or overview.manifest.run_id != snapshot.run_id:
+        return ""
+    block = next((block for block in overview.blocks if block.index == snapshot.block), None)
+    mine = [] if block is None else [x for x in block.holders if x.peer_id == snapshot.peer_id]
+    if block is None or not mine:
+        return ""
+    total = sum(every.bytes_per_s for every in overview.blocks)
+    speed = f"{format_share(mine[0].bytes_per_s / total)} of the swarm's speed, " if total else ""
+    others = len(block.holders) - 1
+    if not others:
+        return f"{speed}nobody else holds block {block.index}"
+    return f"{speed}one of {format_count(others + 1)} holders of block {block.index}"
 
 
 def joining_words(overview: SwarmOverview, *, ascii_only: bool = False) -> str:
@@ -163,6 +206,18 @@ def round_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
     if ends_at_s <= now_s:
         return f"round {current} is ending"
     return f"round {current} ends in {format_duration(ends_at_s - now_s)}"
+
+
+def loss_change_words(history: Sequence[float]) -> str:
+    """Where the loss goes: "0.210 lower than 10 rounds ago"; empty before two finite rounds."""
+    if len(history) < 2:
+        return ""
+    back = min(_TREND_ROUNDS, len(history) - 1)
+    change = history[-1] - history[-1 - back]
+    if not math.isfinite(change):
+        return ""
+    direction = "lower" if change < 0 else "higher"
+    return f"{abs(change):.3f} {direction} than {plural(back, 'round')} ago"
 
 
 def _listed(items: Sequence[str], *, last_word: str = " and ") -> str:

@@ -70,6 +70,7 @@ def make_snapshot(**values: Any) -> NodeSnapshot:
             "updated_at_s": NOW_S - 1,
             "round_index": 12,
             "round_ends_at_s": NOW_S + 14,
+            "round_s": 30.0,
             "steps": 1234,
             "bytes_trained": 4_500_000,
             "loss": 2.044,

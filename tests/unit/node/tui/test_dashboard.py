@@ -143,16 +143,6 @@ def test_silent_node_is_told(run, healthy, node, now_s):
     assert "has reported nothing for 60 s" in text
 
 
-def test_interrupt_ends_it_and_restores_the_terminal(run, healthy, monkeypatch):
-    """Ctrl-C is a normal end."""
-
-    def interrupt(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(dashboard_module, "dashboard", interrupt)
-    assert is_restored(run(lambda: (healthy, None), "never"))
-
-
 def test_error_of_the_drawing_restores_the_terminal(clock, healthy, monkeypatch):
     """An error of our own reaches the caller, on a terminal that works."""
 

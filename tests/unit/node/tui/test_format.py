@@ -14,8 +14,10 @@ from node.tui.format import (
     format_loss,
     format_peer,
     format_rate,
+    format_share,
     plain,
     plural,
+    progress_bar,
     sparkline,
 )
 
@@ -163,3 +165,38 @@ def test_peer_is_its_last_six_characters():
     """Peers are short, in ASCII too."""
     peer_id = "12D3KooWabcdef"
     assert ("…abcdef", "...abcdef") == (format_peer(peer_id), format_peer(peer_id, ascii_only=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\u200bb\u200d\ufeffc", "abc"),
+        ("\u2066evil\u2069\u202e", "evil"),
+        ("x\u3164\u2800\u115f\ufe0f\u034fy", "xy"),
+        ("e" + "\u0301" * 40 + "!", "e\u0301\u0301!"),
+        ("\u0301a", "a"),
+        ("\x9b2J\x1b]8;;http://x\x07link", "2J]8;;http://xlink"),
+        ("\u05d0\u0628", "\u05d0\u0628"),
+    ],
+)
+def test_what_shows_as_nothing_or_piles_up_is_removed(text, expected):
+    """Invisible characters hide or move nothing; letters of any script stay."""
+    assert expected == plain(text)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0, "...."), (0.5, "##.."), (1, "####"), (-3, "...."), (9, "####"), (math.nan, "....")],
+)
+def test_bar_is_always_as_wide_as_asked(share, expected):
+    """Shares beyond the ends fill or empty it."""
+    assert expected == progress_bar(share, 4, ascii_only=True)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0, "0%"), (0.004, "<1%"), (0.25, "25%"), (1, "100%"), (math.inf, "-")],
+)
+def test_share_is_a_percentage(share, expected):
+    """A small share is not nothing."""
+    assert expected == format_share(share)

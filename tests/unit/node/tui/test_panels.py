@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import math
+import re
 
 import pytest
+from rich.console import Console
 
 from node.tui.canvas import Canvas
-from node.tui.panels import dashboard, node_panel, warning_lines
+from node.tui.panels import dashboard, node_panel, num_peers_shown, warning_lines
 
-SIZES = [(80, 24), (60, 20), (60, 15), (40, 12), (120, 30)]
+SIZES = [(120, 40), (80, 24), (60, 15), (40, 12)]
 HOSTILE = "[bold red]oops[/] :smile: \x1b[2J\x1b]0;title\x07 \u202eevil"
 
 
@@ -76,14 +79,50 @@ def test_empty_swarm(screen, swarm, snapshot):
 def test_two_hundred_peers(screen, crowd, node, snapshot):
     """Holders that do not fit are counted, each block keeping some room."""
     text = screen(crowd, node())
-    assert "+48 more" in text
+    assert "1-5 of 200" in text
     assert snapshot == text
 
 
-def test_two_hundred_peers_on_one_block(screen, swarm, lease):
-    """One row after another, then how many more."""
-    overview = swarm([lease(number, 0) for number in range(200)], num_blocks=1)
-    assert "+183 more" in screen(overview)
+def test_peers_scroll_to_the_last_one(screen, crowd, node):
+    """The window stops where its last row is the last peer."""
+    text = screen(crowd, node(), first_peer=10_000)
+    assert text.splitlines()[-1].startswith("…000199 ")
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (60, 15), (39, 5)])
+def test_number_of_peers_shown_is_known(screen, crowd, node, now_s, width, height):
+    """Who scrolls knows the size of the window."""
+    canvas = Canvas(width=width, height=height)
+    text = screen(crowd, node(), width=width, height=height)
+    rows = [line for line in text.splitlines() if line.strip("│ ").startswith("…")]
+    assert len(rows) == num_peers_shown(crowd, node(), now_s=now_s, canvas=canvas)
+
+
+def test_blocks_have_curves_once_rounds_were_seen(screen, healthy, node):
+    """The curve of a block is beside its loss."""
+    text = screen(healthy, node(), trends={0: [4.0, 3.0, 2.0]}, ascii_only=True)
+    (row,) = [line for line in text.splitlines() if line.startswith("    0 ")]
+    assert " #=_ " in row
+
+
+def test_colours_and_their_absence(healthy, node, now_s, snapshot):
+    """With NO_COLOR the same text has styles, but no colours."""
+    canvas = Canvas(width=80, height=24)
+    texts = []
+    for environment in ({}, {"NO_COLOR": "1"}):
+        console = Console(
+            file=io.StringIO(),
+            force_terminal=True,
+            width=80,
+            height=24,
+            _environ={"TERM": "xterm-256color", **environment},
+        )
+        console.print(dashboard(healthy, node(), now_s=now_s, canvas=canvas))
+        texts.append(console.file.getvalue())
+    coloured, plain = texts
+    assert re.search(r"\x1b\[[0-9;]*3\dm", coloured)
+    assert not re.search(r"\x1b\[[0-9;]*[34]\d[;m]", plain)
+    assert snapshot == plain.replace("\x1b", "ESC")
 
 
 def test_many_blocks(screen, swarm, lease, node, snapshot):

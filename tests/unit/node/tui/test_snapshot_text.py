@@ -125,6 +125,11 @@ def test_text_of_a_troubled_swarm(swarm, lease, node, now_s, snapshot):
     assert snapshot == status_text(overview, node(), now_s, 80, initial_peers=peers)
 
 
+def test_text_of_a_healthy_swarm(healthy, node, now_s, snapshot):
+    """What a pipe gets."""
+    assert snapshot == status_text(healthy, node(), now_s, 80)
+
+
 def test_text_without_an_answer(node, now_s, snapshot):
     """A swarm that does not answer is a warning."""
     assert snapshot == status_text(None, node(addresses=[], warnings=["training alone"]), now_s, 80)

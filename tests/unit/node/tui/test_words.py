@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from node.tui.words import (
@@ -11,7 +13,10 @@ from node.tui.words import (
     is_stale,
     joining_words,
     last_words,
+    loss_change_words,
+    need_words,
     round_words,
+    share_words,
     stall_words,
     swarm_words,
     uncovered_words,
@@ -54,6 +59,55 @@ def test_swarm_words_count_what_trains(swarm, lease):
     """Peers, covered blocks and speed are counted."""
     overview = swarm([lease(1, 0), lease(2, 0), lease(3, None)])
     assert "3 peers, 1/3 blocks training, 6.4 kB/s" == swarm_words(overview)
+
+
+def test_thin_blocks_are_what_the_swarm_needs(swarm, lease):
+    """Who does not take part yet is told how; holes are a warning of their own."""
+    thin = swarm([lease(1, 0), lease(2, 0), lease(3, 1), lease(4, 2)])
+    words = "needs a second holder of blocks 1 and 2"
+    command = f"{words}: bt-node join --block 1 --initial-peers ..."
+    assert [words, command, words] == [
+        need_words(thin, mine="me"),
+        need_words(thin, mine=None),
+        need_words(thin, mine=None, max_width=60),
+    ]
+    full = swarm([lease(number, number % 3) for number in range(7)])
+    assert "every block has at least 2 holders" == need_words(full, mine=None)
+    assert "" == need_words(swarm([lease(1, 0)]), mine=None)
+
+
+def test_share_tells_what_the_node_is_to_the_swarm(swarm, lease, node):
+    """Its part of the speed, and whether others could do without it."""
+    alone = swarm([lease(1, 0), lease(3, 1, bytes_per_s=800.0)], num_blocks=2)
+    assert "20% of the swarm's speed, nobody else holds block 1" == share_words(node(), alone)
+    several = swarm([lease(3, 1, bytes_per_s=0.0), lease(4, 1, bytes_per_s=0.0)], num_blocks=2)
+    assert "one of 2 holders of block 1" == share_words(node(), several)
+
+
+def test_share_is_unknown_until_others_see_the_node(swarm, lease, node):
+    """Without an overview, in another run, or before its lease is there, nothing is claimed."""
+    overview = swarm([lease(1, 1)])
+    assert ["", "", "", ""] == [
+        share_words(node(), None),
+        share_words(node(), overview),
+        share_words(node(run_id="other"), swarm([lease(3, 1)])),
+        share_words(node(block=None), overview),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ([], ""),
+        ([2.0], ""),
+        ([2.5, 2.0], "0.500 lower than 1 round ago"),
+        ([9.0] + [2.0] * 10 + [2.25], "0.250 higher than 10 rounds ago"),
+        ([math.nan, 2.0], ""),
+    ],
+)
+def test_change_of_the_loss_is_told_in_words(history, expected):
+    """Over ten rounds at most, and only between numbers."""
+    assert expected == loss_change_words(history)
 
 
 def test_joining_peers_are_named(swarm, lease):
