@@ -43,8 +43,17 @@ class Programs:
         namespace: str = "",
     ) -> subprocess.CompletedProcess[str]:
         """Run a program to its end."""
+        return self.run_command(
+            sys.executable, "-m", module, *arguments,
+            stdin=stdin, timeout_s=timeout_s, namespace=namespace,
+        )  # fmt: skip
+
+    def run_command(
+        self, *words: str, stdin: str = "", timeout_s: float = 60, namespace: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run any command to its end."""
         return subprocess.run(
-            [*_inside(namespace), sys.executable, "-m", module, *arguments],
+            [*_inside(namespace), *words],
             input=stdin,
             capture_output=True,
             text=True,
@@ -64,9 +73,13 @@ class Programs:
         self, *arguments: str, log: str, namespace: str = ""
     ) -> subprocess.Popen[bytes]:
         """Start Python in the background, with its output in a file."""
+        return self.start_command(sys.executable, *arguments, log=log, namespace=namespace)
+
+    def start_command(self, *words: str, log: str, namespace: str = "") -> subprocess.Popen[bytes]:
+        """Start any command in the background, with its output in a file."""
         with (self.folder / log).open("ab") as output:
             process = subprocess.Popen(
-                [*_inside(namespace), sys.executable, *arguments],
+                [*_inside(namespace), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -56,6 +56,40 @@ def archipelago(num_islands: int) -> Iterator[Archipelago]:
         yield Archipelago(hub=hub, islands=tuple(islands))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """A host in a local network."""
+
+    namespace: str
+    address: str
+
+
+@contextlib.contextmanager
+def local_network(num_hosts: int) -> Iterator[tuple[Host, ...]]:
+    """Hosts at one switch, as at home; skips the test where that is not permitted."""
+    if shutil.which("ip") is None:
+        pytest.skip("network namespaces need the command ip (iproute2)")
+    prefix = f"bt{os.getpid()}"
+    switch = f"{prefix}-switch"
+    with contextlib.ExitStack() as stack:
+        _add(switch, stack)
+        try:
+            _ip("-n", switch, "link", "add", "switch", "type", "bridge")
+        except subprocess.CalledProcessError as exc:
+            pytest.skip(f"no switch can be made here: {exc.stderr.strip()}")
+        _ip("-n", switch, "link", "set", "switch", "up")
+        hosts = []
+        for index in range(1, num_hosts + 1):
+            host = Host(namespace=f"{prefix}-host{index}", address=f"192.168.77.{index}")
+            _add(host.namespace, stack)
+            _ip("link", "add", f"c{index}", "netns", switch, "type", "veth",
+                "peer", "name", "lan", "netns", host.namespace)  # fmt: skip
+            _ip("-n", switch, "link", "set", f"c{index}", "master", "switch", "up")
+            _plug(host.namespace, "lan", host.address)
+            hosts.append(host)
+        yield tuple(hosts)
+
+
 def _add(namespace: str, stack: contextlib.ExitStack) -> None:
     try:
         _ip("netns", "add", namespace)
