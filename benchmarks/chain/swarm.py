@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import time
 from collections.abc import Coroutine, Iterator, Sequence
@@ -18,7 +19,7 @@ from benchmarks.chain.holder import HolderSpec
 from benchmarks.chain.timing import TimedSession, smallest_request
 from bt_p2p.chain.modes import Precision
 from bt_p2p.clock import SystemClock
-from bt_p2p.errors import PeerError
+from bt_p2p.errors import PeerError, SwarmError
 from bt_p2p.protocol.address import parse_peer_addresses
 from bt_p2p.protocol.identity import PeerIdentity
 from bt_p2p.protocol.lease import Lease, LeaseView
@@ -32,6 +33,7 @@ _START_TIMEOUT_S = 180.0
 _RELAY_TIMEOUT_S = 20.0
 _PROBE_TIMEOUT_S = 20.0
 _PAUSE_S = 0.2
+_FIRST_EPHEMERAL_PORT = 32_768
 
 T = TypeVar("T")
 
@@ -270,8 +272,13 @@ def _connections(pid: int) -> list[tuple[tuple[str, int], tuple[str, int]]]:
 
 
 def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Below those that the system gives to outgoing connections: a holder that comes back needs its own."""
+    first = 10_000 + os.getpid() % 10_000
+    free: list[int] = []
+    for port in range(first, _FIRST_EPHEMERAL_PORT):
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            free.append(port)
+        if len(free) == count:
+            return free
+    raise SwarmError(f"no {count} free ports from {first} to {_FIRST_EPHEMERAL_PORT}")

@@ -5,6 +5,7 @@ Tokens travel as uint16, little endian; z, features and log-probabilities as `ch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any
@@ -74,7 +75,7 @@ def decode_request(frame: Frame) -> ForwardRequest:
     tokens_shape = _shape(header.get("tokens"), num_dims=2)
     if tokens_shape[0] > MAX_REQUEST_SEQUENCES:
         raise WireFormatError(f"{tokens_shape[0]} sequences, allowed are {MAX_REQUEST_SEQUENCES}")
-    num_token_bytes = 2 * int(np.prod(tokens_shape))
+    num_token_bytes = 2 * math.prod(tokens_shape)
     if len(frame.body) < num_token_bytes:
         raise WireFormatError(
             f"request body has {len(frame.body)} bytes, its shapes need {num_token_bytes} and more"
