@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -19,6 +20,7 @@ from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview
 from node.client import visit
 from node.command_line import guard
+from node.demo.camera import Camera
 from node.demo.processes import DemoSwarm
 from node.demo.report import DemoReport
 from node.demo.scenario import DemoPlan, Scenario, write_report
@@ -66,6 +68,9 @@ def main(
         ".demo"
     ),
     quick: Annotated[bool, typer.Option("--quick", help="A smaller and shorter story.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="SVG file for a picture of the dashboard.")
+    ] = None,
 ) -> int:
     """Run the demo; 0 only if the model learned, averaging happened and nothing is left."""
     set_up_logging(is_debugging=False)
@@ -76,7 +81,7 @@ def main(
     console = make_console()
     swarm = DemoSwarm(folder)
     try:
-        report = _play(quick_plan() if quick else full_plan(), swarm, console, stop)
+        report = _play(quick_plan() if quick else full_plan(), swarm, console, stop, picture)
     finally:
         swarm.stop(timeout_s=10)
         swarm.kill_leftovers()
@@ -91,7 +96,11 @@ def main(
 
 
 def _play(
-    plan: DemoPlan, swarm: DemoSwarm, console: Console, stop: StopRequest
+    plan: DemoPlan,
+    swarm: DemoSwarm,
+    console: Console,
+    stop: StopRequest,
+    picture: Path | None,
 ) -> DemoReport | None:
     """Run the scenario in a thread; this one draws the dashboard, or waits."""
     clock = SystemClock()
@@ -109,12 +118,17 @@ def _play(
     entry = parse_peer_addresses([address])
     is_live = can_redraw(console)
     with visit(entry, run=plan.manifest.run_id) as found:
+
+        def poll() -> tuple[SwarmOverview | None, NodeSnapshot | None]:
+            return found.overview(), swarm.volunteers[0].snapshot
+
+        camera = Camera(picture, poll, clock) if picture else None
         outcome: list[DemoReport | BaseException] = []
         is_over = threading.Event()
 
         def tell() -> None:
             try:
-                outcome.append(scenario.run(found))
+                outcome.append(scenario.run(found, camera.take if camera else None))
             except BaseException as exc:  # noqa: BLE001 - raised again in the main thread
                 outcome.append(exc)
             is_over.set()
@@ -122,23 +136,24 @@ def _play(
         stop.on_request(is_over.set)
         threading.Thread(target=tell, name="scenario", daemon=True).start()
         if is_live:
-
-            def poll() -> tuple[SwarmOverview | None, NodeSnapshot | None]:
-                return found.overview(), None
-
-            run_dashboard(
+            ended_by = run_dashboard(
                 poll,
                 console=console,
                 stop=is_over,
                 initial_peers=[address],
                 notes=lambda: lines[-_NUM_STORY_LINES:],
             )
+            is_live = False
             for line in lines:
                 console.print(line)
+            if ended_by:
+                signal.raise_signal(ended_by)
         is_over.wait()
-    if not outcome:
-        return None
-    result = outcome[0]
+    return _result(outcome[0]) if outcome else None
+
+
+def _result(result: DemoReport | BaseException) -> DemoReport:
+    """The report, or an error with what broke off the story."""
     if isinstance(result, BtError):
         raise result
     if isinstance(result, BaseException):

@@ -91,8 +91,13 @@ class Scenario:
         self._say(f"{self._plan.num_volunteers} volunteers train, nobody coordinates them")
         return first.addresses[0]
 
-    def run(self, visit: Visit) -> DemoReport:
-        """Everything after the start; returns the report, with the swarm stopped."""
+    def run(self, visit: Visit, when_trained: Callable[[], None] | None = None) -> DemoReport:
+        """Everything after the start; returns the report, with the swarm stopped.
+
+        Args:
+            visit: to look at the swarm and ask it.
+            when_trained: called at the end of the training, when all volunteers are still there.
+        """
         half_s = self._plan.train_s / 2
         training_started_s = time.monotonic()
         self._sleep_until(training_started_s + half_s / 2)
@@ -101,6 +106,8 @@ class Scenario:
         self._kill_the_bootstrap_peer()
         self._add_a_late_volunteer()
         self._sleep_until(training_started_s + self._plan.train_s)
+        if when_trained is not None:
+            when_trained()
         self._measure(visit)
         self._generate()
         return self.end()

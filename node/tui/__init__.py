@@ -9,9 +9,11 @@
 - `peer_table`: who takes part, as rows
 - `trends`: what the losses of blocks did while somebody watched
 - `panels`: an overview and a snapshot -> something rich can draw; pure
+- `feed`: the newest answers of the swarm and of this machine
 - `screen`: a whole terminal, painted and given back
 - `keys`: what is typed
 - `dashboard`: the loop behind `bt-node status`
+- `picture`: a drawing as an SVG file
 - `snapshot_text`: the same facts once, as plain text or as JSON
 - `progress`: what `bt-node join` reports while it runs
 """

@@ -70,7 +70,8 @@ def peer_row(
     name = format_peer(lease.peer_id, ascii_only=ascii_only) + (" (you)" if is_mine else "")
     style = DIM if stale else ""
     lag = _lag(lease, newest_round)
-    round_text = Text("-" if lease.block is None else str(lease.round_index), style=style)
+    is_new = lease.block is None or lease.state == "joining"
+    round_text = Text("-" if is_new else str(lease.round_index), style=style)
     if lag:
         round_text = Text(
             f"{lease.round_index} (-{lag})", style=WARN if lag > MAX_ROUND_LAG else style
@@ -132,7 +133,7 @@ def clamp_first(first: int, num_rows: int, max_rows: int) -> int:
 
 
 def _lag(lease: Lease, newest_round: int | None) -> int:
-    """Rounds that a holder is behind the newest of its block."""
-    if lease.block is None or newest_round is None:
+    """Rounds that a holder is behind the newest of its block; who only fetches it is not behind."""
+    if lease.block is None or newest_round is None or lease.state != "training":
         return 0
     return max(0, newest_round - lease.round_index)

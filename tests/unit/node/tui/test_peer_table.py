@@ -54,10 +54,17 @@ def test_stale_relayed_and_copying_peers_are_told(swarm, lease, now_s):
     assert ("direct", "0, 2") == (second["reach"].plain, second["serves copies of"].plain)
 
 
-def test_peer_that_chooses_a_block_has_none_yet(swarm, lease, now_s):
-    """It has no round either."""
-    (row,) = peer_rows(swarm([lease(1, None)]), mine=None, now_s=now_s)
-    assert ("-", "joining", "-") == tuple(row[title].plain for title in ("block", "state", "round"))
+def test_newcomers_are_not_behind(swarm, lease, now_s):
+    """Who chooses a block, or fetches one, has no round yet and is in no trouble."""
+    fetching = lease(3, 1, state="joining", round_index=0)
+    overview = swarm([lease(1, 0), lease(2, 1), fetching, lease(4, None)])
+    rows = peer_rows(overview, mine=None, now_s=now_s)
+    assert [
+        ("…000001", "0", "training", "12"),
+        ("…000002", "1", "training", "12"),
+        ("…000003", "1", "joining", "-"),
+        ("…000004", "-", "joining", "-"),
+    ] == [tuple(row[key].plain for key in ("peer", "block", "state", "round")) for row in rows]
 
 
 @pytest.mark.parametrize(("first", "expected"), [(-3, 0), (0, 0), (7, 7), (8, 8), (900, 8)])
