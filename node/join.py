@@ -27,6 +27,8 @@ from bt_p2p.swarm.listen import listen_address
 from bt_p2p.swarm.neighbours import clock_leads_s, neighbours
 from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
 from node.doctor import machine
+from node.doctor.finding import error_of
+from node.doctor.quick import look_at_machine, look_at_run
 from node.joined import Joined
 from node.manifests import choose_run, read_manifest
 from node.membership import own_membership
@@ -84,15 +86,14 @@ def run_node(
     identity, is_new = load_or_create_identity(identity_path)
     if is_new:
         reporter.line(f"new identity {identity.peer_id} in {identity_path}: back this file up")
-    limits = machine.files(*machine.open_file_limits())
-    if limits.fix:
-        reporter.line(f"{limits.text}; raise it with: {limits.fix}")
     with contextlib.ExitStack() as stack:
         stack.enter_context(NodeLock(state))
         options = _as_before(options, supervisor)
+        manifest = _known_manifest(options)
+        if supervisor.last is None:
+            _look_first(options, identity_path, manifest, reporter)
         port = free_port(options.host, options.port, supervisor, stop)
         options = dataclasses.replace(options, port=port)
-        manifest = _known_manifest(options)
         num_parts = _checked_memory(manifest, options) if manifest else 1
         corpus = _checked_corpus(manifest, options) if manifest else None
         if manifest is not None:
@@ -141,6 +142,32 @@ def run_node(
             initial_peers=options.initial_peers,
         )
         Volunteer(joined, reporter, stop).run()
+
+
+def _look_first(
+    options: JoinOptions, identity_path: Path, manifest: RunManifest | None, reporter: JoinReporter
+) -> None:
+    """The quick part of the doctor: tell warnings, and end at problems before anything is begun.
+
+    Raises:
+        ConfigError: the first problem.
+    """
+    found = look_at_machine(
+        options.state_dir,
+        identity_path=identity_path,
+        host=options.host,
+        port=options.port,
+        device=options.device,
+        look_at_device=machine.named_device,
+    )
+    if manifest is not None:
+        found += look_at_run(manifest, options.state_dir)
+    problem = error_of(found)
+    if problem is not None:
+        raise problem
+    for finding in found:
+        if finding.severity == "warning" and finding.check != "memory":  # told with its parts
+            reporter.line(f"{finding.check}: {finding.text}; {finding.fix}")
 
 
 def _as_before(options: JoinOptions, supervisor: Supervisor) -> JoinOptions:

@@ -48,17 +48,7 @@ def pick_device(name: str) -> DeviceChoice:
     Raises:
         ConfigError: the name is unknown, or this machine has no such device.
     """
-    names = device_names()
-    wanted = name
-    if name == "auto":
-        wanted = next(found for found in ("cuda:0", "mps", "cpu") if found in names)
-    elif name == "cuda":
-        wanted = "cuda:0"
-    if wanted not in names:
-        raise ConfigError(
-            f"device {name!r} is not available; this machine has {', '.join(names)} "
-            f"(or say auto, which takes the best of them)"
-        )
+    wanted = require_device(name)
     device = torch.device(wanted)
     if device.type == "cuda":
         has_bf16 = torch.cuda.is_bf16_supported()
@@ -71,6 +61,26 @@ def pick_device(name: str) -> DeviceChoice:
     has_win = speedup >= BF16_MIN_SPEEDUP
     reason = f"cpu, bf16 {'on' if has_win else 'off'} ({speedup:.1f} times the speed of float32)"
     return DeviceChoice(device=device, autocast_bf16=has_win, reason=reason)
+
+
+def require_device(name: str) -> str:
+    """The full name of the device that a name means; computes nothing.
+
+    Raises:
+        ConfigError: the name is unknown, or this machine has no such device.
+    """
+    names = device_names()
+    wanted = name
+    if name == "auto":
+        wanted = next(found for found in ("cuda:0", "mps", "cpu") if found in names)
+    elif name == "cuda":
+        wanted = "cuda:0"
+    if wanted not in names:
+        raise ConfigError(
+            f"device {name!r} is not available; this machine has {', '.join(names)} "
+            f"(or say auto, which takes the best of them)"
+        )
+    return wanted
 
 
 def device_names() -> list[str]:

@@ -124,6 +124,9 @@ def doctor(
     device: Annotated[
         str, typer.Option(envvar="BT_NODE_DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
     ] = "auto",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Look at this machine only, not at the network.")
+    ] = False,
     as_json: Json = False,
     state_dir: State = None,
     debug: Debug = False,
@@ -139,6 +142,7 @@ def doctor(
         port=port,
         announce=announce or [],
         device=device,
+        quick=quick,
         as_json=as_json,
         state_path=state_path(state_dir),
         debug=debug,

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bt_p2p.protocol.address import check_announced, parse_initial_peers
 from node.log_setup import set_up_logging
 from node.state_dir import StateDir
 from node.tui.terminal import make_console
@@ -22,38 +21,38 @@ def run_doctor(
     port: int,
     announce: Sequence[str],
     device: str,
+    quick: bool,
     as_json: bool,
     state_path: Path,
     debug: bool,
 ) -> int:
-    """Examine this machine and its network; returns the exit code.
-
-    Raises:
-        ConfigError: an argument is malformed.
-    """
+    """Examine this machine and its network; returns the exit code."""
     set_up_logging(is_debugging=debug)
-    addresses = parse_initial_peers(initial_peers)
-    for address in announce:
-        check_announced(address)
     errors = make_console(stderr=True)
     with errors.status("loading torch and hivemind takes a few seconds") as status:
-        from node.doctor.examination import DoctorOptions, examine
+        from node.doctor.examination import examine
         from node.doctor.finding import exit_code
+        from node.doctor.options import DoctorOptions, well_formed
         from node.doctor.report import document_of, text_of
 
+        addresses, announced, malformed = well_formed(initial_peers, announce, host)
+        state = StateDir(state_path)
         findings, plan = examine(
             DoctorOptions(
-                initial_peers=tuple(addresses),
-                state_dir=StateDir(state_path),
+                initial_peers=addresses,
+                state_dir=state,
+                identity_path=state.identity_path,
                 manifest_path=manifest,
                 run=run,
                 host=host,
                 port=port,
-                announce=tuple(announce),
+                announce=announced,
                 device=device,
             ),
             status.update,
+            is_quick=quick,
         )
+        findings = [*malformed, *findings]
     text = json.dumps(document_of(findings, plan)) + "\n" if as_json else text_of(findings)
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,29 +24,16 @@ from bt_p2p.swarm.neighbours import clock_leads_s
 from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
 from bt_p2p.swarm.reach import probe
 from node.doctor import machine, network
-from node.doctor.finding import Finding
+from node.doctor.finding import Finding, finding_of, problem_of
+from node.doctor.options import DoctorOptions
 from node.doctor.plan import Plan, make_plan, plan_finding
+from node.doctor.quick import look_at_machine, look_at_run
 from node.manifests import choose_run, read_manifest
 from node.reachability import ASK_TIMEOUT_S, ask
-from node.state_dir import StateDir
 
 _WARM_UP_SIZE_BYTES = 4096
 _LINK_TIMEOUT_S = 60.0
 """Some helpers may be silent, and some links slow."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DoctorOptions:
-    """What the user would give to `join`."""
-
-    initial_peers: tuple[PeerAddress, ...]
-    state_dir: StateDir
-    manifest_path: Path | None
-    run: str | None
-    host: str
-    port: int
-    announce: tuple[str, ...]
-    device: str
 
 
 @dataclass(kw_only=True, slots=True)
@@ -60,50 +47,63 @@ class _Seen:
 
 
 def examine(
-    options: DoctorOptions, show: Callable[[str], None]
+    options: DoctorOptions, show: Callable[[str], None], *, is_quick: bool = False
 ) -> tuple[list[Finding], Plan | None]:
     """Run all checks; those of the network with a throw-away peer that stores nothing.
 
     Args:
         options: as for joining.
         show: told what is being looked at.
-
-    Raises:
-        ConfigError: an option is malformed.
+        is_quick: look at this machine only.
     """
-    listen = listen_address(options.host, options.port)
     seen = _Seen()
-    if options.manifest_path is not None:
-        seen.manifest = read_manifest(options.manifest_path, run=options.run)
     show("looking at this machine")
-    found = [
-        machine.state_folder(options.state_dir),
-        machine.files(*machine.open_file_limits()),
-        machine.port(options.host, options.port, options.state_dir),
-        machine.device(options.device),
-    ]
-    port_is_free = found[2].severity == "ok"
-    show("asking the swarm")
-    found += _look_at_network(options, listen if port_is_free else None, seen)
+    found = look_at_machine(
+        options.state_dir,
+        identity_path=options.identity_path,
+        host=options.host,
+        port=options.port,
+        device=options.device,
+    )
+    fine = {finding.check for finding in found if finding.severity != "problem"}
+    if "state folder" in fine:
+        found.append(machine.state_folder_use(options.state_dir))
+    if options.manifest_path is not None:
+        found.append(_read_manifest(options.manifest_path, options.run, seen))
+    if not is_quick:
+        show("asking the swarm")
+        listen = listen_address(options.host, options.port) if _is_free(found) else None
+        found += _look_at_network(options, listen, seen)
     plan = None
-    manifest = seen.manifest or (None if _known(options) else RunManifest())
+    manifest = seen.manifest
+    if manifest is None and options.manifest_path is None and (is_quick or not _known(options)):
+        manifest = RunManifest()
     if manifest is not None:
-        sizes = block_sizes(
-            manifest.model, manifest.objective, batch_size=manifest.optimizer.batch_size
-        )
-        found.append(machine.memory(sizes, batch_size=manifest.optimizer.batch_size))
-        if found[0].severity == "ok":
-            found.append(machine.disk(options.state_dir.run_folder(manifest.run_id), sizes))
+        fits = look_at_run(manifest, options.state_dir)
+        found += [each for each in fits if each.check != "disk" or "state folder" in fine]
         block, num_replicas = _place(seen)
         plan = make_plan(
             manifest,
-            sizes,
+            block_sizes(
+                manifest.model, manifest.objective, batch_size=manifest.optimizer.batch_size
+            ),
             block=block,
             num_replicas=num_replicas,
             link_bytes_per_s=seen.link_bytes_per_s,
         )
         found.append(plan_finding(plan))
     return found, plan
+
+
+def _is_free(found: Sequence[Finding]) -> bool:
+    return any(each.check == "port" and each.severity == "ok" for each in found)
+
+
+def _read_manifest(path: Path, run: str | None, seen: _Seen) -> Finding:
+    def read() -> None:
+        seen.manifest = read_manifest(path, run=run)
+
+    return finding_of("run", "manifest-unusable", f"{path} is a manifest", read)
 
 
 def _known(options: DoctorOptions) -> tuple[PeerAddress, ...]:
@@ -158,10 +158,7 @@ def _look_from_inside(
         leases = directory.read(seen.manifest)
         seen.overview = make_overview(seen.manifest, leases, now_s=SystemClock().now_s())
     except (ConfigError, SwarmError) as exc:
-        text, _, fix = str(exc).rpartition("; ")
-        found.append(
-            Finding(check="run", severity="problem", text=text or fix, fix=fix if text else "")
-        )
+        found.append(problem_of("run", "run-unclear", exc))
     return found
 
 

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from bt_p2p.errors import BtError
+from bt_p2p.errors import BtError, ConfigError
 from node import exit_codes
 
 Severity = Literal["ok", "note", "warning", "problem"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """From harmless to what keeps a node from taking part."""
+OPTIONS = "options"
+"""The check of what the user typed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,27 +25,48 @@ class Finding:
     severity: Severity
     text: str
     """One line: what was found, with the value."""
+    code: str = ""
+    """Name of what was found; stays the same between versions. Empty if all is well."""
     fix: str = ""
     """One line: what to do; empty if there is nothing to do."""
 
 
-def finding_of(check: str, is_fine: str, action: Callable[[], object], *, fix: str = "") -> Finding:
+def finding_of(check: str, code: str, is_fine: str, action: Callable[[], object]) -> Finding:
     """The finding of a check that raises when something is wrong.
 
     Args:
         check: its name.
+        code: what is wrong if it raises.
         is_fine: what to say if it raises nothing.
         action: raises a `BtError` whose text says what is wrong and what to do.
-        fix: what to do, if the error does not say it.
     """
     try:
         action()
     except BtError as exc:
-        text, _, advice = str(exc).rpartition("; ")
-        return Finding(
-            check=check, severity="problem", text=text or advice, fix=advice if text else fix
-        )
+        return problem_of(check, code, exc)
     return Finding(check=check, severity="ok", text=is_fine)
+
+
+def problem_of(check: str, code: str, error: BtError) -> Finding:
+    """An error as a finding: what stands behind its last semicolon is the fix."""
+    text, _, advice = str(error).rpartition("; ")
+    return Finding(
+        check=check,
+        severity="problem",
+        code=code,
+        text=text or advice,
+        fix=advice if text else "correct it",
+    )
+
+
+def error_of(findings: Sequence[Finding]) -> ConfigError | None:
+    """The first problem as the error that ends a command, with the number of others; None if none."""
+    problems = [finding for finding in findings if finding.severity == "problem"]
+    if not problems:
+        return None
+    first, others = problems[0], len(problems) - 1
+    rest = f" (and {others} more: bt-node doctor --quick lists them)" if others else ""
+    return ConfigError(f"{first.text}; {first.fix}{rest}")
 
 
 def worst(findings: Sequence[Finding]) -> Severity:
@@ -53,5 +76,8 @@ def worst(findings: Sequence[Finding]) -> Severity:
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """Failed with any problem; warnings and notes are no failure."""
-    return exit_codes.FAILED if worst(findings) == "problem" else exit_codes.OK
+    """Failed with any problem, and a wrong usage if it is with an option; others are no failure."""
+    problems = [finding for finding in findings if finding.severity == "problem"]
+    if any(finding.check == OPTIONS for finding in problems):
+        return exit_codes.USAGE
+    return exit_codes.FAILED if problems else exit_codes.OK

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import resource
 from pathlib import Path
 
-from bt_p2p.model.device import pick_device
+from bt_p2p.errors import ConfigError
+from bt_p2p.model.device import pick_device, require_device
 from bt_p2p.model.sizes import BlockSizes
+from bt_p2p.protocol.identity import PeerIdentity
 from bt_p2p.swarm.listen import check_port_is_free
-from node.doctor.finding import Finding, finding_of
+from node.doctor.finding import Finding, finding_of, problem_of
 from node.resources import (
     MIN_OPEN_FILES,
     check_disk,
@@ -18,7 +21,7 @@ from node.resources import (
     needed_memory_bytes,
 )
 from node.snapshot import read_snapshot
-from node.state_dir import StateDir
+from node.state_dir import NodeLock, StateDir
 
 _MIB = 2**20
 _MUCH = 0.8
@@ -27,7 +30,33 @@ _MUCH = 0.8
 
 def state_folder(state: StateDir) -> Finding:
     """Whether the state folder can be written."""
-    return finding_of("state folder", f"{state.path} can be written", state.create)
+    return finding_of(
+        "state folder", "state-folder-unwritable", f"{state.path} can be written", state.create
+    )
+
+
+def state_folder_use(state: StateDir) -> Finding:
+    """Whether another node runs with the state folder; this node itself may be asked about, too."""
+    found: list[ConfigError] = []
+    try:
+        with NodeLock(state):
+            pass
+    except ConfigError as exc:
+        found.append(exc)
+    if not found:
+        return Finding(check="state folder", severity="ok", text="no other node runs with it")
+    problem = problem_of("state folder", "state-folder-in-use", found[0])
+    return dataclasses.replace(problem, severity="warning")
+
+
+def identity(path: Path) -> Finding:
+    """Whether the key file is one; a missing file is made by `join`."""
+    if not path.exists():
+        text = f"{path} is made when the node joins"
+        return Finding(check="identity", severity="ok", text=text)
+    return finding_of(
+        "identity", "identity-unusable", f"{path} is a key", lambda: PeerIdentity.load(path)
+    )
 
 
 def files(soft_limit: int, hard_limit: int) -> Finding:
@@ -40,6 +69,7 @@ def files(soft_limit: int, hard_limit: int) -> Finding:
     return Finding(
         check="open files",
         severity="warning",
+        code="few-open-files",
         text=f"only {shown} files may be open; with many peers a node needs {MIN_OPEN_FILES:,}",
         fix=command if may_raise else f"have the administrator raise the limit for: {command}",
     )
@@ -54,6 +84,7 @@ def port(host: str, number: int, state: StateDir) -> Finding:
     """Whether the port can be listened on; one that this node itself uses is fine."""
     found = finding_of(
         "port",
+        "port-not-free",
         f"port {number} is free" if number else "any free port is taken",
         lambda: check_port_is_free(host, number),
     )
@@ -61,24 +92,35 @@ def port(host: str, number: int, state: StateDir) -> Finding:
     if found.severity == "ok" or here is None:
         return found
     if any(f"/tcp/{number}/" in address for address in here.addresses):
-        return Finding(check="port", severity="note", text=f"port {number} is in use by this node")
+        text = f"port {number} is in use by this node"
+        return Finding(check="port", severity="note", code="port-of-this-node", text=text)
     return found
 
 
 def device(name: str) -> Finding:
-    """What the node would compute on."""
+    """What the node would compute on, and how well; it computes a little."""
     found: list[str] = []
-    finding = finding_of("device", "", lambda: found.append(pick_device(name).reason))
+    finding = finding_of(
+        "device", "device-missing", "", lambda: found.append(pick_device(name).reason)
+    )
     if not found:
         return finding
     return Finding(check="device", severity="ok", text=f"trains on {found[0]}")
+
+
+def named_device(name: str) -> Finding:
+    """Whether the device is there; computes nothing, so processes may be forked after it."""
+    return finding_of("device", "device-missing", f"{name} is there", lambda: require_device(name))
 
 
 def memory(sizes: BlockSizes, *, batch_size: int) -> Finding:
     """Whether one block fits below the memory limit."""
     num_parts: list[int] = []
     found = finding_of(
-        "memory", "", lambda: num_parts.append(check_memory(sizes, batch_size=batch_size))
+        "memory",
+        "memory-short",
+        "",
+        lambda: num_parts.append(check_memory(sizes, batch_size=batch_size)),
     )
     if not num_parts:
         return found
@@ -92,10 +134,12 @@ def memory(sizes: BlockSizes, *, batch_size: int) -> Finding:
         text = f"{text}: little is left for others"
     else:
         return Finding(check="memory", severity="ok", text=text)
-    return Finding(check="memory", severity="warning", text=text, fix=fix)
+    return Finding(check="memory", severity="warning", code="memory-tight", text=text, fix=fix)
 
 
 def disk(folder: Path, sizes: BlockSizes) -> Finding:
     """Whether the checkpoints fit."""
     free = free_bytes(folder) // _MIB
-    return finding_of("disk", f"{free:,} MiB free at {folder}", lambda: check_disk(folder, sizes))
+    return finding_of(
+        "disk", "disk-short", f"{free:,} MiB free at {folder}", lambda: check_disk(folder, sizes)
+    )

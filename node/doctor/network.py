@@ -14,6 +14,24 @@ from bt_p2p.swarm.reach import Reach
 from node.doctor.finding import Finding
 
 SLOW_LINK_BYTES_PER_S = 500_000
+_ASK = "ask whoever runs that peer for its current address; it may have stopped or moved"
+_MOVED = ("peer-unreachable", _ASK)
+_PEER = {
+    "timed out": (
+        "peer-timed-out",
+        "check that this machine is online, and the other side's firewall and port forwarding",
+    ),
+    "refused": ("peer-refused", _ASK),
+    "no such host": ("peer-unknown-host", "check the name, and this machine's DNS"),
+    "not resolved": ("peer-unknown-host", "check this machine's DNS"),
+    "another peer answers": ("peer-is-another", _ASK),
+    "accepts connections, but": ("peer-is-no-peer", _ASK),
+    "no route": (
+        "peer-no-route",
+        "use an address of a network that this machine has (IPv4 or IPv6)",
+    ),
+}
+"""Code and fix by what the dial found; the tests plant each."""
 
 
 def nobody_to_ask() -> Finding:
@@ -21,6 +39,7 @@ def nobody_to_ask() -> Finding:
     return Finding(
         check="peers",
         severity="note",
+        code="no-peer-named",
         text="no peer is named and none is known, so the network is not tested; joined like this, "
         "the node is the first of a swarm",
         fix="name a peer of a swarm that exists: --initial-peers MULTIADDR",
@@ -35,34 +54,29 @@ def peers(reaches: Sequence[Reach]) -> list[Finding]:
 
 def _peer(reach: Reach, *, has_answer: bool) -> Finding:
     where = reach.address.text
+    if not reach.problem and reach.address.transport != "tcp":
+        text = f"{where} is not tried: it is no TCP address"
+        return Finding(check="peers", severity="note", code="peer-not-tried", text=text)
     if not reach.problem:
-        is_told = reach.address.transport == "tcp"
-        text = f"{where} answers" if is_told else f"{where} is not tried: it is no TCP address"
-        return Finding(check="peers", severity="ok" if is_told else "note", text=text)
+        return Finding(check="peers", severity="ok", text=f"{where} answers")
+    code, fix = next((words for part, words in _PEER.items() if part in reach.problem), _MOVED)
     return Finding(
         check="peers",
         severity="warning" if has_answer else "problem",
+        code=code,
         text=f"{where}: {reach.problem}",
-        fix="leave it away" if has_answer else _fix_of_peer(reach.problem),
+        fix="leave it away" if has_answer else fix,
     )
-
-
-def _fix_of_peer(problem: str) -> str:
-    if "timed out" in problem:
-        return (
-            "check that this machine is online, and the other side's firewall and port forwarding"
-        )
-    if "no such host" in problem:
-        return "check the name, and this machine's DNS"
-    if "no route" in problem:
-        return "use an address of a network that this machine has (IPv4 or IPv6)"
-    return "ask whoever runs that peer for its current address; it may have stopped or moved"
 
 
 def swarm_failed(reason: str) -> Finding:
     """The peers answer, yet no swarm can be entered."""
     return Finding(
-        check="swarm", severity="problem", text=reason, fix="try again with --debug for the reason"
+        check="swarm",
+        severity="problem",
+        code="swarm-silent",
+        text=reason,
+        fix="try again with --debug for the reason",
     )
 
 
@@ -72,6 +86,7 @@ def announced(addresses: Sequence[PeerAddress]) -> Finding:
         return Finding(
             check="addresses",
             severity="warning",
+            code="no-address",
             text="this machine has no address to announce",
             fix="name one with --announce /ip4/PUBLIC_ADDRESS/tcp/PORT",
         )
@@ -82,6 +97,7 @@ def announced(addresses: Sequence[PeerAddress]) -> Finding:
     return Finding(
         check="addresses",
         severity="note" if best.remark else "ok",
+        code="address-not-public" if best.remark else "",
         text=f"announces {own}{remark}{rest}",
         fix="for peers elsewhere: --announce /ip4/PUBLIC_ADDRESS/tcp/PORT" if best.remark else "",
     )
@@ -101,12 +117,14 @@ def reachability(found: Reachability, *, port: int) -> Finding:
             return Finding(
                 check="reachability",
                 severity="note",
+                code="reachability-unknown",
                 text=f"reachable: nobody could tell ({asked})",
             )
         case "elsewhere":
             return Finding(
                 check="reachability",
                 severity="warning",
+                code="reachable-elsewhere",
                 text=f"reachable: only at {', '.join(found.works)}, which is not announced ({asked})",
                 fix=fix_of(found, port),
             )
@@ -114,6 +132,7 @@ def reachability(found: Reachability, *, port: int) -> Finding:
             return Finding(
                 check="reachability",
                 severity="warning",
+                code="not-reachable",
                 text=f"reachable: no ({'; '.join(found.reasons)}); the node takes part through a "
                 f"relay, if there is one",
                 fix=fix_of(found, port),
@@ -123,7 +142,8 @@ def reachability(found: Reachability, *, port: int) -> Finding:
 def clock(leads_s: Sequence[float]) -> Finding:
     """Our clock against those of the peers asked."""
     if not leads_s:
-        return Finding(check="clock", severity="note", text="no peer could tell the time")
+        text = "no peer could tell the time"
+        return Finding(check="clock", severity="note", code="clock-unknown", text=text)
     problem = clock_problem(leads_s)
     if not problem:
         plural = "" if len(leads_s) == 1 else "s"
@@ -133,6 +153,7 @@ def clock(leads_s: Sequence[float]) -> Finding:
     return Finding(
         check="clock",
         severity="problem" if min(map(abs, leads_s)) > MAX_CLOCK_SKEW_S else "warning",
+        code="clock-wrong",
         text=f"{text}; leases tolerate {MAX_CLOCK_SKEW_S:g} s, rounds less",
         fix="turn time synchronisation on: timedatectl set-ntp true",
     )
@@ -150,6 +171,7 @@ def link(peer_id: str, small: Echo, large: Echo) -> Finding:
     return Finding(
         check="link",
         severity="warning",
+        code="link-slow",
         text=f"{text}: slow for averaging large blocks",
         fix="use a faster network, or join a run with smaller blocks or float16 compression",
     )

@@ -87,6 +87,7 @@ def plan_finding(plan: Plan) -> Finding:
     return Finding(
         check="plan",
         severity="warning",
+        code="averaging-long",
         text=text,
         fix=f"the exchange needs {plan.averaging_s or 0:.0f} s on this link, and others wait "
         f"{matchmaking_s(plan.round_s):g} s for a group: join a run with longer rounds or smaller "

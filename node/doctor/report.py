@@ -15,7 +15,8 @@ def text_of(findings: Sequence[Finding]) -> str:
     lines: list[str] = []
     for number, finding in enumerate(findings, start=1):
         label = finding.severity.ljust(_WIDTH)
-        lines.append(f"{number:>2}. {label}  {finding.check}: {finding.text}")
+        code = f" [{finding.code}]" if finding.code else ""
+        lines.append(f"{number:>2}. {label}  {finding.check}: {finding.text}{code}")
         if finding.fix:
             lines.append(f"    {'':<{_WIDTH}}  fix: {finding.fix}")
     counts = {each: sum(f.severity == each for f in findings) for each in SEVERITIES[1:]}
@@ -34,6 +35,7 @@ def document_of(findings: Sequence[Finding], plan: Plan | None) -> dict[str, obj
                 "number": number,
                 "check": finding.check,
                 "severity": finding.severity,
+                "code": finding.code or None,
                 "text": finding.text,
                 "fix": finding.fix or None,
             }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import resource
 from pathlib import Path
 
@@ -17,7 +19,8 @@ from bt_p2p.swarm.link import Echo
 from bt_p2p.swarm.reach import Reach
 from bt_p2p.testing.tiny import tiny_identity
 from node.doctor import machine, network
-from node.doctor.finding import Finding, Severity, exit_code, finding_of, worst
+from node.doctor.finding import Finding, Severity, error_of, exit_code, finding_of, worst
+from node.doctor.options import well_formed
 from node.doctor.plan import make_plan, plan_finding
 from node.doctor.report import document_of, text_of
 from node.state_dir import StateDir
@@ -60,10 +63,53 @@ def test_an_error_becomes_a_problem_with_its_advice_as_the_fix() -> None:
     def fail() -> None:
         raise ConfigError("port 7 is in use; choose another with --port")
 
-    found = finding_of("port", "free", fail)
+    found = finding_of("port", "port-not-free", "free", fail)
     assert ("problem", "port 7 is in use") == (found.severity, found.text)
-    assert "choose another with --port" == found.fix
-    assert "ok" == finding_of("port", "free", lambda: None).severity
+    assert ("port-not-free", "choose another with --port") == (found.code, found.fix)
+    fine = finding_of("port", "port-not-free", "free", lambda: None)
+    assert ("ok", "", "free") == (fine.severity, fine.code, fine.text)
+
+
+def test_problems_become_the_error_of_a_command() -> None:
+    """The first of them, with its fix, and how many more there are."""
+    busy = Finding(check="port", severity="problem", text="port 7 is in use", fix="take another")
+    assert error_of([finding("warning")]) is None
+    assert "port 7 is in use; take another" == str(error_of([finding("ok"), busy]))
+    assert str(error_of([busy, busy, busy])).endswith(
+        "(and 2 more: bt-node doctor --quick lists them)"
+    )
+
+
+def test_a_malformed_option_is_a_wrong_usage() -> None:
+    """Whatever else is found."""
+    malformed = Finding(check="options", severity="problem", text="t")
+    assert 2 == exit_code([finding("problem"), malformed])
+    assert 0 == exit_code([dataclasses.replace(malformed, severity="note")])
+
+
+def test_each_malformed_address_is_named_and_the_others_are_kept() -> None:
+    """One cut short does not hide the next."""
+    good, cut = ADDRESS.text, ADDRESS.text[:-20]
+    peers, announced, found = well_formed(
+        [f"{good},{cut} localhost:1"], ["/ip4/0.0.0.0/tcp/1", "/ip4/8.8.8.8/tcp/1"], "localhost"
+    )
+    assert (ADDRESS,) == peers
+    assert ("/ip4/8.8.8.8/tcp/1",) == announced
+    assert [
+        "address-malformed", "address-malformed", "announce-useless", "host-malformed",
+    ] == [each.code for each in found]  # fmt: skip
+    assert ["address-malformed"] == [each.code for each in well_formed([""], [], "0.0.0.0")[2]]
+
+
+def test_every_code_is_in_the_documentation() -> None:
+    """And the documentation names none that does not exist."""
+    root = Path(__file__).parents[4]
+    sources = [*(root / "node" / "doctor").glob("*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in sources)
+    named = re.findall(r'"([a-z]+(?:-[a-z]+)+)"', text)
+    page = (root / "docs" / "doctor.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", page, flags=re.MULTILINE)
+    assert sorted(set(named)) == sorted(documented)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +173,7 @@ def test_an_unknown_device_is_a_problem() -> None:
     ("problem", "part"),
     [
         ("refused (the host is up)", "current address"),
+        ("the name was not resolved within 5 s", "DNS"),
         ("timed out after 5 s", "firewall"),
         ("no such host", "DNS"),
         ("this machine has no route there", "IPv4 or IPv6"),
@@ -225,15 +272,19 @@ def test_without_a_link_there_is_no_share() -> None:
 
 def test_findings_are_numbered_and_fixes_stand_below_them() -> None:
     """For people, and the same for programs."""
-    found = [finding("ok"), Finding(check="port", severity="problem", text="busy", fix="another")]
+    busy = Finding(
+        check="port", severity="problem", code="port-not-free", text="busy", fix="another"
+    )
+    found = [finding("ok"), busy]
     lines = text_of(found).splitlines()
-    assert " 2. problem  port: busy" == lines[1]
+    assert " 2. problem  port: busy [port-not-free]" == lines[1]
     assert "fix: another" == lines[2].strip()
     assert "1 problem: join would fail; fix the problems first" == lines[-1]
 
     document = json.loads(json.dumps(document_of(found, None)))
     assert (False, "problem", None) == (document["ok"], document["worst"], document["plan"])
     assert {
-        "number": 2, "check": "port", "severity": "problem", "text": "busy", "fix": "another",
+        "number": 2, "check": "port", "severity": "problem", "code": "port-not-free",
+        "text": "busy", "fix": "another",
     } == document["findings"][1]  # fmt: skip
     assert document["findings"][0]["fix"] is None
