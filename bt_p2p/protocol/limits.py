@@ -97,6 +97,12 @@ MAX_CLOCK_LEAD_S = 2.0
 # Waits
 DHT_TIMEOUT_S = 10.0
 """One DHT read or write."""
+DHT_ANSWER_S = 1.5
+"""A peer of the DHT that has not answered after this time is left out of a look-up. Every look-up asks
+all peers near its key, so one that is silent delays all others by this much, those that look for
+partners too: it must fit several times into `MATCHMAKING_S + LATE_PARTNER_S`."""
+DHT_SILENT_S = 10.0
+"""A peer that did not answer is not asked again for this time; twice as long each time in a row."""
 DIAL_TIMEOUT_S = 5.0
 """Opening a stream to a peer."""
 IDLE_STREAM_S = 30.0

@@ -21,7 +21,14 @@ from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
 
 from bt_p2p.errors import BootstrapError, SwarmError
 from bt_p2p.protocol.address import PeerAddress, dialable, relay_address, routable_first
-from bt_p2p.protocol.limits import DHT_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S
+from bt_p2p.protocol.limits import (
+    DHT_ANSWER_S,
+    DHT_SILENT_S,
+    DHT_TIMEOUT_S,
+    DIAL_TIMEOUT_S,
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+)
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.bridge import call_in_dht
 from bt_p2p.swarm.checkup import CheckupServer
@@ -205,6 +212,9 @@ def _start_dht(options: PeerOptions, initial_peers: Sequence[PeerAddress]) -> hi
         strict=False,  # one peer with a wrong clock must not keep us out; see clock_leads_s
         check_if_identity_free=False,
         startup_timeout=START_TIMEOUT_S,
+        wait_timeout=DHT_ANSWER_S,
+        bootstrap_timeout=DIAL_TIMEOUT_S,
+        blacklist_time=DHT_SILENT_S,
         **kwargs,
     )
     try:
