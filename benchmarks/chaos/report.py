@@ -8,9 +8,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from benchmarks.chaos.blame import lay_to_faults
 from benchmarks.chaos.config import KINDS, TITLES, ChaosConfig
 from benchmarks.chaos.faults import Injected
-from benchmarks.chaos.watch import Missed, Point, Sizes, drift, largest_share
+from benchmarks.chaos.watch import Missed, Point, Sizes, drift
 from benchmarks.quality.machine import this_code, this_machine
 from benchmarks.replicas.report import SetUp, set_up_words, table
 from bt_p2p.clock import SystemClock
@@ -89,9 +90,14 @@ class ChaosReport(_Part):
     twin: SwarmResult
 
     @property
-    def max_lost_per_fault(self) -> int:
-        """Rounds of blocks lost between one fault and the next."""
-        return largest_share(self.disturbed.lost, [each.at_s for each in self.injected])
+    def causes(self) -> list[Injected | None]:
+        """The fault that each lost round is laid to."""
+        return lay_to_faults(self.disturbed.lost, self.injected, round_s=self.config.round_s)
+
+    @property
+    def lost_by_fault(self) -> Counter[Injected]:
+        """Lost rounds of each fault that cost any."""
+        return Counter(fault for fault in self.causes if fault is not None)
 
     def problems(self) -> list[str]:
         """Everything that keeps this run from being a success."""
@@ -99,8 +105,14 @@ class ChaosReport(_Part):
         found += [f"a healthy node ended in the twin: {crash}" for crash in self.twin.crashes]
         found += [f"a node hangs: {stall}" for stall in self.disturbed.stalls]
         found += [f"{name} did not end in time after SIGTERM" for name in self.slow_leavers]
-        if len(self.disturbed.lost) > len(self.injected):
-            found.append(f"{len(self.disturbed.lost)} rounds lost by {len(self.injected)} faults")
+        found += [
+            f"{count} rounds lost by one fault: {fault.kind} at {fault.at_s:.0f} s"
+            for fault, count in self.lost_by_fault.items()
+            if count > 1
+        ]
+        num_without_cause = self.causes.count(None)
+        if num_without_cause:
+            found.append(f"{num_without_cause} rounds lost with no fault near")
         gap = self.disturbed.final_nats - self.twin.final_nats
         if not gap <= MAX_CE_GAP_NATS:
             found.append(f"cross entropy is {gap:+.3f} nats from the twin's")
@@ -118,7 +130,6 @@ class ChaosReport(_Part):
 def render(report: ChaosReport, name: str) -> str:
     """The whole of the Markdown file."""
     swarms = (report.disturbed, report.twin)
-    injected = Counter(fault.kind for fault in report.injected)
     lost = len(report.disturbed.lost)
     config = report.config
     problems = report.problems()
@@ -159,18 +170,26 @@ def render(report: ChaosReport, name: str) -> str:
         verdict,
         table(["", "with faults", "twin"], rows),
         "## Faults",
-        table(
-            ["Fault", "injected"],
-            [[TITLES[kind], str(injected[kind])] for kind in KINDS if injected[kind]],
-        ),
+        table(["Fault", "injected", "rounds lost", "at most by one"], _fault_rows(report)),
         f"{report.skipped} more were due while nobody was well enough to suffer them. "
         f"{lost} rounds of a block were lost, which is an average for none of its replicas: "
-        f"{lost / max(1, len(report.injected)):.2f} for each fault, at most "
-        f"{report.max_lost_per_fault} between one fault and the next.",
+        f"{lost / max(1, len(report.injected)):.2f} for each fault; {report.causes.count(None)} with "
+        f"no fault near. A lost round is laid to the latest fault on its block that was there, or "
+        f"ended at most a round before, or else to the latest on another.",
         f"![Training loss against time]({name}.svg)",
         set_up_words(report.set_up, f"{name}.json"),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _fault_rows(report: ChaosReport) -> list[list[str]]:
+    rows = []
+    for kind in KINDS:
+        faults = [fault for fault in report.injected if fault.kind == kind]
+        lost = [report.lost_by_fault[fault] for fault in faults]
+        if faults:
+            rows.append([TITLES[kind], str(len(faults)), str(sum(lost)), str(max(lost))])
+    return rows
 
 
 def draw_plot(report: ChaosReport, path: Path) -> None:

@@ -210,12 +210,3 @@ def drift(values: list[float]) -> float | None:
         return None
     early = fmean(values[quarter : 2 * quarter])
     return fmean(values[-quarter:]) / early - 1 if early else None
-
-
-def largest_share(lost: list[Missed], fault_times_s: list[float]) -> int:
-    """Most lost rounds that have the same latest fault before them."""
-    shares: dict[int, int] = {}
-    for each in lost:
-        latest = sum(at_s <= each.at_s for at_s in fault_times_s)
-        shares[latest] = shares.get(latest, 0) + 1
-    return max(shares.values(), default=0)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.chaos.blame import lay_to_faults
 from benchmarks.chaos.config import KINDS, ChaosConfig, read_config
 from benchmarks.chaos.exits import ExitReport, ExitResult
 from benchmarks.chaos.exits import render as render_exits
@@ -20,7 +21,7 @@ from benchmarks.chaos.frames import bad_frames
 from benchmarks.chaos.links import Link, LinkBoard
 from benchmarks.chaos.plan import block_of, is_steady, make_plan
 from benchmarks.chaos.report import ChaosReport, SwarmResult, draw_plot, make_set_up, render
-from benchmarks.chaos.watch import Missed, Point, drift, largest_share
+from benchmarks.chaos.watch import Missed, Point, drift
 from bt_p2p.errors import ConfigError
 
 CONFIG = ChaosConfig(
@@ -162,12 +163,28 @@ def lost_at(at_s: float, slot: int, *, is_lost: bool = True) -> Missed:
     )
 
 
-def test_lost_rounds_are_laid_to_the_fault_before_them():
-    """The most between two faults counts."""
-    lost = [lost_at(12.0, 1), lost_at(13.0, 2), lost_at(25.0, 3)]
-    assert 2 == largest_share(lost, [10.0, 20.0])
-    assert 1 == largest_share(lost, [10.0, 12.5, 20.0])
-    assert 0 == largest_share([], [10.0])
+def fault_at(at_s: float, until_s: float, *, block: int = 0) -> Injected:
+    return Injected(
+        at_s=at_s, until_s=until_s, kind="freeze", victim="volunteer-2", block=block, detail="all"
+    )
+
+
+@pytest.mark.parametrize(
+    ("faults", "cause"),
+    [
+        pytest.param([], None, id="none"),
+        pytest.param([fault_at(31.0, 40.0)], None, id="later"),
+        pytest.param([fault_at(1.0, 9.0)], None, id="long over"),
+        pytest.param([fault_at(1.0, 12.0)], 0, id="just over"),
+        pytest.param([fault_at(20.0, 40.0), fault_at(25.0, 26.0)], 1, id="the latest"),
+        pytest.param([fault_at(20.0, 40.0), fault_at(25.0, 26.0, block=1)], 0, id="own block"),
+        pytest.param([fault_at(25.0, 26.0, block=1)], 0, id="another block"),
+    ],
+)
+def test_a_lost_round_is_laid_to_a_fault_that_was_there(faults, cause):
+    """That of its own block comes first; one that can be none is not laid to any."""
+    expected = None if cause is None else faults[cause]
+    assert [expected] == lay_to_faults([lost_at(30.0, 3)], faults, round_s=10.0)
 
 
 def test_drift_leaves_the_start_out():
@@ -219,7 +236,7 @@ def test_a_good_report_has_no_problems(tmp_path):
     assert [] == report.problems()
     text = render(report, "quick")
     assert "All targets are met." in text
-    assert "| kill -9, then a restart | 1 |" in text
+    assert "| kill -9, then a restart | 1 | 1 | 1 |" in text
     draw_plot(report, tmp_path / "quick.svg")
     assert (tmp_path / "quick.svg").read_text().startswith("<?xml")
 
@@ -229,7 +246,8 @@ def test_a_good_report_has_no_problems(tmp_path):
     [
         ({"crashes": ("volunteer-1 at 7 s",)}, "a healthy node ended"),
         ({"stalls": ("volunteer-1 at 7 s",)}, "a node hangs"),
-        ({"missed": (lost_at(3.0, 1), lost_at(9.0, 2))}, "2 rounds lost by 1 faults"),
+        ({"missed": (lost_at(3.0, 1), lost_at(9.0, 2))}, "2 rounds lost by one fault: kill at 1 s"),
+        ({"missed": (lost_at(60.0, 6),)}, "1 rounds lost with no fault near"),
         ({"final_nats": 1.56}, "cross entropy is +0.060"),
         ({"final_nats": float("nan")}, "cross entropy is +nan"),
         ({"leftover_processes": 1}, "left 1 processes"),
