@@ -62,7 +62,7 @@ class SwarmResult(_Part):
 
     @property
     def lost(self) -> list[Missed]:
-        """Rounds in which no replica of a block got an average, though some expected one."""
+        """Rounds in which no replica of a block got an average, though one without a fault expected it."""
         return [missed for missed in self.missed if missed.is_lost]
 
     @property
@@ -172,7 +172,8 @@ def render(report: ChaosReport, name: str) -> str:
         "## Faults",
         table(["Fault", "injected", "rounds lost", "at most by one"], _fault_rows(report)),
         f"{report.skipped} more were due while nobody was well enough to suffer them. "
-        f"{lost} rounds of a block were lost, which is an average for none of its replicas: "
+        f"{lost} rounds of a block were lost: a replica without a fault of its own expected an average, "
+        f"and there was none: "
         f"{lost / max(1, len(report.injected)):.2f} for each fault; {report.causes.count(None)} with "
         f"no fault near. A lost round is laid to the latest fault on its block that was there, or "
         f"ended at most a round before, or else to the latest on another.",

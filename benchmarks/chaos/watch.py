@@ -31,10 +31,12 @@ class Missed:
     slot: int
     """Rounds since the epoch."""
     volunteer: str
-    """The first that told of it."""
+    """The first that told of it; one that suffered no fault in it, if there was any."""
     outcome: str
+    is_own_fault: bool
+    """Whether only replicas that suffered a fault in it missed it."""
     is_lost: bool
-    """No replica of the block got an average in this round."""
+    """No replica of the block got an average in this round, though one without a fault expected it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +117,7 @@ class Watch:
     def missed(self) -> tuple[Missed, ...]:
         """Rounds that somebody missed, one for each block and slot."""
         return tuple(
-            replace(missed, is_lost=slot not in self._averaged)
+            replace(missed, is_lost=not missed.is_own_fault and slot not in self._averaged)
             for slot, missed in self._missed.items()
         )
 
@@ -148,20 +150,27 @@ class Watch:
         if snapshot.rounds_averaged > counts.averaged:
             self._averaged.add(slot)
         if snapshot.rounds_failed > counts.failed:
-            self._missed.setdefault(
-                slot,
-                Missed(
-                    at_s=now_s() - self.started_s,
-                    block=slot[0],
-                    slot=slot[1],
-                    volunteer=watched.volunteer.name,
-                    outcome=snapshot.last_outcome,
-                    is_lost=True,
-                ),
-            )
+            self._note_missed(slot, watched.volunteer, snapshot)
         counts.averaged = snapshot.rounds_averaged
         counts.alone = snapshot.rounds_alone
         counts.failed = snapshot.rounds_failed
+
+    def _note_missed(
+        self, slot: tuple[int, int], volunteer: Volunteer, snapshot: NodeSnapshot
+    ) -> None:
+        is_own_fault = now_s() < volunteer.fault_until_s + self._fleet.config.round_s
+        known = self._missed.get(slot)
+        if known is not None and (is_own_fault or not known.is_own_fault):
+            return
+        self._missed[slot] = Missed(
+            at_s=now_s() - self.started_s,
+            block=slot[0],
+            slot=slot[1],
+            volunteer=volunteer.name,
+            outcome=snapshot.last_outcome,
+            is_own_fault=is_own_fault,
+            is_lost=not is_own_fault,
+        )
 
     def _look_for_stall(self, watched: _Watched, snapshot: NodeSnapshot) -> None:
         volunteer = watched.volunteer

@@ -159,6 +159,7 @@ def lost_at(at_s: float, slot: int, *, is_lost: bool = True) -> Missed:
         slot=slot,
         volunteer="volunteer-0",
         outcome="dropped",
+        is_own_fault=False,
         is_lost=is_lost,
     )
 
