@@ -47,6 +47,12 @@ lint: $(STAMP)  ## check format, style, layers and types
 reference: $(STAMP)  ## write docs/reference/cli.md anew, after a change of the command lines
 	$(BIN)/python -m tools.cli_reference
 
+# for the other Python: make wheel-check WHEEL_PYTHON=python3.12
+WHEEL_PYTHON ?= $(PYTHON)
+.PHONY: wheel-check
+wheel-check: $(STAMP)  ## build sdist and wheel, install the wheel in a clean environment, try it there
+	$(BIN)/python -m tools.wheel_check --python $(WHEEL_PYTHON)
+
 .PHONY: docs
 docs: $(STAMP)  ## build the documentation as web pages in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import configparser
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,23 @@ def test_units_start_programs_with_options_they_have(path) -> None:
     assert used <= option_names(Path(program).name, arguments)
     assert path.stem == Path(program).name
     assert "2" == unit["Service"]["RestartPreventExitStatus"]
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+def test_systemd_understands_the_units(path: Path, tmp_path: Path) -> None:
+    """Every line of them; the program, which is not installed here, stands in for itself."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze")
+    here = tmp_path / path.name
+    here.write_text(path.read_text().replace("/opt/bt-p2p/bin/", "/bin/echo "))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(here)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (0, "") == (done.returncode, done.stdout + done.stderr)
 
 
 def test_the_image_copies_what_is_there() -> None:
