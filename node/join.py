@@ -12,7 +12,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from bt_p2p.clock import SystemClock
+from bt_p2p.averaging.schedule import slowest_upload_bytes_per_s
+from bt_p2p.clock import Clock, SystemClock
 from bt_p2p.corpus.corpus import Corpus, load_corpus, require_context
 from bt_p2p.errors import BootstrapError, ConfigError
 from bt_p2p.model.sizes import block_sizes
@@ -26,11 +27,14 @@ from bt_p2p.swarm.directory import HivemindDirectory
 from bt_p2p.swarm.listen import listen_address
 from bt_p2p.swarm.neighbours import clock_leads_s, neighbours
 from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
+from bt_p2p.swarm.upload import UploadCap, limit_upload
 from node.doctor import machine
 from node.doctor.finding import error_of
 from node.doctor.quick import look_at_machine, look_at_run
 from node.joined import Joined
 from node.manifests import choose_run, read_manifest
+from node.manners.manners import Manners
+from node.manners.settings import Settings
 from node.membership import own_membership
 from node.port import free_port, listening_port
 from node.reachability import ReachabilityWatch, settle, tell
@@ -67,6 +71,8 @@ class JoinOptions:
     """Lets this node into a closed run."""
     max_rounds: int | None
     """End after this many rounds; None goes on until a signal."""
+    settings: Settings
+    """What the node may take of the machine."""
 
 
 def run_node(
@@ -98,6 +104,8 @@ def run_node(
         corpus = _checked_corpus(manifest, options) if manifest else None
         if manifest is not None:
             own_membership(manifest, identity.peer_id, options.run_token, now_s=started_at_s)
+        upload = _upload_cap(options.settings, clock)
+        limit_upload(upload)  # before the processes that share it are forked
         peer, standing = _enter_swarm(
             options, identity_path, identity.peer_id, reporter, is_rebuilt=bool(supervisor.last)
         )
@@ -123,6 +131,7 @@ def run_node(
         stack.callback(record.write)
         tell(standing, record)
         ReachabilityWatch(peer, record, reporter, options.port).start()
+        manners = Manners(options.settings, state.path, clock, upload=upload)
         joined = Joined(
             manifest=manifest,
             corpus=corpus,
@@ -138,6 +147,7 @@ def run_node(
             max_rounds=options.max_rounds,
             is_first=supervisor.last is None and not neighbours(peer),
             supervisor=supervisor,
+            manners=manners,
             membership=membership,
             initial_peers=options.initial_peers,
         )
@@ -223,6 +233,7 @@ def _checked_corpus(manifest: RunManifest, options: JoinOptions) -> Corpus:
         check_block(options.block, manifest.model.num_blocks)
     if options.span is not None:
         check_span(options.span, options.block, manifest.model.num_blocks)
+    _check_upload(manifest, options.settings)
     sizes = block_sizes(manifest.model, manifest.objective, batch_size=1)
     check_disk(options.state_dir.run_folder(manifest.run_id), sizes)
     corpus = load_corpus(manifest.corpus, data=options.data, cache_dir=options.state_dir.cache_dir)
@@ -237,7 +248,36 @@ def _checked_memory(manifest: RunManifest, options: JoinOptions) -> int:
         block_sizes(manifest.model, manifest.objective, batch_size=batch_size),
         batch_size=batch_size,
         num_copies=0 if options.span is None else len(options.span) - 1,
+        cap_bytes=options.settings.memory_bytes,
     )
+
+
+def _upload_cap(settings: Settings, clock: Clock) -> UploadCap | None:
+    """One for all processes of the node; None if the user sets no cap."""
+    if settings.upload_bytes_per_s is None and settings.upload_bytes_per_day is None:
+        return None
+    return UploadCap(
+        clock,
+        bytes_per_s=settings.upload_bytes_per_s,
+        max_bytes=settings.upload_bytes_per_day,
+    )
+
+
+def _check_upload(manifest: RunManifest, settings: Settings) -> None:
+    """Refuse a cap with which this node would spoil every round for the others of its group.
+
+    Raises:
+        ConfigError: with the numbers.
+    """
+    size_bytes = block_sizes(manifest.model, manifest.objective, batch_size=1).weights_size_bytes
+    if manifest.rounds.compression == "float16":
+        size_bytes //= 2
+    needed = slowest_upload_bytes_per_s(size_bytes)
+    if settings.upload_bytes_per_s is not None and settings.upload_bytes_per_s < needed:
+        raise ConfigError(
+            f"upload_bytes_per_s is {settings.upload_bytes_per_s}, but averages of this run, with "
+            f"{size_bytes} bytes of weights, need {needed}; allow more, or join a run with smaller blocks"
+        )
 
 
 def _enter_swarm(

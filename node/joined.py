@@ -10,6 +10,7 @@ from bt_p2p.protocol.address import PeerAddress
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.process import SwarmPeer
+from node.manners.manners import Manners
 from node.rebuild import Supervisor
 from node.record import NodeRecord
 from node.state_dir import StateDir
@@ -37,6 +38,7 @@ class Joined:
     is_first: bool
     """Nobody else was there to enter through when the user started the node."""
     supervisor: Supervisor
+    manners: Manners
     membership: bytes | None
     """Of a closed run."""
     initial_peers: tuple[PeerAddress, ...]

@@ -31,6 +31,8 @@ from node.tui.progress import JoinReporter
 logger = logging.getLogger(__name__)
 
 _MAX_RESTARTS_OF_TRAINING = 3
+_LOOK_S = 0.25
+"""The end of a pause is noticed within this time."""
 
 
 class Replica:
@@ -68,6 +70,7 @@ class Replica:
         self._record = joined.record
         self._clock = joined.clock
         self._max_rounds = joined.max_rounds
+        self._manners = joined.manners
         self._kept = joined.supervisor.kept
         self._rounds_before = int(self._kept.get("rounds", "0"))
         self._block = block
@@ -147,6 +150,7 @@ class Replica:
             record=self._record,
             stop=self._stop,
             clock=self._clock,
+            is_paused=lambda: self._manners.is_paused,
         )
         try:
             self._run_rounds(runner, server, between_rounds)
@@ -168,6 +172,11 @@ class Replica:
         num_rounds, num_restarts = 0, 0
         self._saver.look_at_disk()
         while not self._stop.is_requested and num_rounds != self._max_rounds:
+            if self._manners.is_paused:
+                if self._manners.is_finishing:
+                    break
+                self._sit_out()
+                continue
             between_rounds()
             try:
                 result = runner.run_round()
@@ -179,15 +188,36 @@ class Replica:
                 self._trainer.load_weights(self._service.served_weights())
                 continue
             if result is None:
-                return
+                continue
             num_rounds += 1
             self._kept["rounds"] = str(self._rounds_before + num_rounds)
             self._adopt(result.weights, self._trainer.round_index)
             self._tell(result, server)
             self._saver.save_if_due(self._trainer)
+            if self._manners.is_finishing:
+                break
             if result.drifted:
                 self._reconcile(result.drifted)
             self._catch_up_if_behind()
+
+    def _sit_out(self) -> None:
+        """Neither train nor average while the user's rules say so; the block is served on.
+
+        Others average meanwhile, so it takes their weights before it averages again.
+        """
+        pause = self._manners.pause
+        self._reporter.line(f"paused: {pause.words if pause else 'not any more'}")
+        self._record.update(state="paused", round_ends_at_s=None, bytes_per_s=0.0)
+        self._saver.save(self._trainer)
+        while self._manners.is_paused and not self._manners.is_finishing:
+            if self._stop.event.wait(_LOOK_S):
+                return
+            self._record.update(state="paused")
+        if self._manners.is_finishing:
+            return
+        self._reporter.line("goes on training")
+        self._is_behind = True
+        self._catch_up_if_behind()
 
     def _reconcile(self, peer_ids: Collection[str]) -> None:
         """Replicas that trained apart cannot average: one goes on from the other's weights.
@@ -215,6 +245,7 @@ class Replica:
         try:
             self.catch_up()
         except SwarmError as exc:
+            self._is_behind = True  # and it does not average before it has caught up
             self._record.warn("behind", str(exc))
 
     def _must_sync(self, newest: int | None) -> bool:
@@ -259,6 +290,8 @@ class Replica:
     def _count_partners(self, refused: Collection[str]) -> int:
         """Other live replicas of our block that are close enough to average with."""
         view = self._keeper.view()
+        if self._is_behind:
+            return 0
         if self._is_newcomer and self._must_sync(self._newest_round(view)):
             self._is_behind = True  # others came while it trained; after this round it follows them
             return 0
@@ -266,6 +299,7 @@ class Replica:
             lease.peer_id != self._peer.peer_id
             and lease.peer_id not in refused
             and lease.state == "training"
+            and not lease.is_paused
             and abs(lease.round_index - self._trainer.round_index) <= MAX_ROUND_LAG
             for lease in view.blocks[self._block].holders
         )

@@ -100,8 +100,16 @@ def parts_that_fit(
     return num_parts
 
 
-def check_memory(sizes: BlockSizes, *, batch_size: int, num_copies: int = 0) -> int:
+def check_memory(
+    sizes: BlockSizes, *, batch_size: int, num_copies: int = 0, cap_bytes: int | None = None
+) -> int:
     """Refuse a block that cannot fit, or that does not fit beside copies of others.
+
+    Args:
+        sizes: of the block, with one whole batch.
+        batch_size: sequences in it.
+        num_copies: other blocks that are served.
+        cap_bytes: what the user allows; None is all that the machine does.
 
     Returns:
         Parts in which a step has to be done, so that its batch fits.
@@ -109,7 +117,9 @@ def check_memory(sizes: BlockSizes, *, batch_size: int, num_copies: int = 0) -> 
     Raises:
         ConfigError: with the numbers.
     """
-    limit = memory_limit_bytes()
+    limit, who = memory_limit_bytes(), "this machine allows"
+    if cap_bytes is not None and cap_bytes < limit:
+        limit, who = cap_bytes, "memory_bytes allows"
     num_parts = parts_that_fit(
         sizes, batch_size=batch_size, limit_bytes=limit, num_copies=num_copies
     )
@@ -117,7 +127,7 @@ def check_memory(sizes: BlockSizes, *, batch_size: int, num_copies: int = 0) -> 
         needed = needed_memory_bytes(sizes, num_copies=num_copies, num_parts=batch_size)
         raise ConfigError(
             f"one block of this run needs about {needed // _MIB} MiB of memory, even with one "
-            f"sequence at a time; this machine allows {limit // _MIB} MiB; join a run with smaller "
+            f"sequence at a time; {who} {limit // _MIB} MiB; join a run with smaller "
             f"blocks"
         )
     return num_parts

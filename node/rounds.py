@@ -78,6 +78,7 @@ class RoundRunner:
         record: NodeRecord,
         stop: StopRequest,
         clock: Clock,
+        is_paused: Callable[[], bool],
     ) -> None:
         """Wire the parts together.
 
@@ -91,7 +92,9 @@ class RoundRunner:
             record: kept up to date while steps go on.
             stop: looked at after each step.
             clock: DHT time.
+            is_paused: looked at after each step; a round is given up when the node may not train.
         """
+        self._is_paused = is_paused
         self._manifest = manifest
         self._trainer = trainer
         self._averager = averager
@@ -107,7 +110,9 @@ class RoundRunner:
         stop.on_request(self._cancel_pending)
 
     def run_round(self) -> RoundResult | None:
-        """One round; None when a stop was requested before its end (nothing is lost by it).
+        """One round; None when a stop or a pause came before its end (nothing is lost by it).
+
+        An average that is under way is not broken off by a pause: it would spoil it for the others.
 
         Raises:
             SwarmError: the averager's process is gone.
@@ -125,8 +130,9 @@ class RoundRunner:
             round_s=round_s,
         )
         partners, loss = self._train_until(ends_at_s)
-        if self._stop.is_requested:
+        if self._is_broken_off:
             self._cancel_pending()
+            self._pending = None
             return None
         return self._finish(partners, loss)
 
@@ -137,7 +143,7 @@ class RoundRunner:
         total_nats, total_bytes, partners, bad_in_a_row = 0.0, 0, 0, 0
         is_searching, step_s = False, 0.0
         before = self._record.snapshot
-        while self._clock.now_s() < ends_at_s and not self._stop.is_requested:
+        while self._clock.now_s() < ends_at_s and not self._is_broken_off:
             # a step that would run past the moment is not started before the search
             if not is_searching and self._clock.now_s() + step_s >= search_at_s:
                 is_searching = True
@@ -166,6 +172,10 @@ class RoundRunner:
                 bytes_per_s=total_bytes / elapsed_s,
             )
         return partners, total_nats / total_bytes if total_bytes else math.nan
+
+    @property
+    def _is_broken_off(self) -> bool:
+        return self._stop.is_requested or self._is_paused()
 
     def _begin_average(self, ends_at_s: float) -> int:
         """Start looking for the group unless this replica is alone; how many others there are."""

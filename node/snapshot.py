@@ -23,7 +23,14 @@ class NodeSnapshot(BaseModel):
     run_id: str
     block: _Count | None = None
     state: str = "starting"
-    """starting, joining, syncing, training, averaging, leaving, rebuilding."""
+    """starting, joining, syncing, training, averaging, paused, leaving, rebuilding."""
+    pause_reason: str = ""
+    """Why it does not train, as a `node.manners.decision.PauseReason`; empty if it may."""
+    pause_words: str = ""
+    pause_until_s: float | None = None
+    """When it trains again by itself; None if nobody can tell."""
+    is_finishing: bool = False
+    """It leaves after this round."""
     device: str = ""
     started_at_s: float = 0.0
     updated_at_s: float = 0.0

@@ -3,6 +3,9 @@
 identity.key            who this node is; back it up
 node.lock               held while a node runs here
 node.json               what the running node knows of itself
+config.toml             the user's settings
+manners.json            what the user asked the running node for
+control.sock            where commands reach it
 node.log                its log
 peers.json              addresses of peers met, for joining again
 cache/                  texts that are slow to get

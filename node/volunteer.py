@@ -36,6 +36,7 @@ from bt_p2p.swarm.health import averager_problem, peer_problem
 from bt_p2p.training.data import BatchSource
 from bt_p2p.training.heldout import HeldOutProbe
 from bt_p2p.training.trainer import BlockTrainer
+from node.control.server import ControlServer
 from node.copies import Adopt, BlockCopies
 from node.health_watch import HealthWatch
 from node.joined import Joined
@@ -115,9 +116,11 @@ class Volunteer:
             self._peer.loop.run(server.start(), timeout_s=DHT_TIMEOUT_S)
             self._reporter.watch(lambda: self._record.snapshot)
             stack.callback(self._leave)
+            self._mind_manners(stack)
             self._stop.is_starting = False  # from here on it ends in order
             self._keeper.start()  # a download may outlast a lease
-            replica.catch_up()
+            if not self._joined.manners.is_paused:
+                replica.catch_up()
             self._state = "training"
             self._keeper.poke()
             replica.train(
@@ -126,6 +129,10 @@ class Volunteer:
                 between_rounds=self._between_rounds,
                 is_clock_right=lambda: not self._neighbourhood.clock_problem,
             )
+
+            if self._joined.manners.is_finishing and not self._stop.is_requested:
+                self._reporter.line("leaving, as you asked with bt-node finish")
+                self._joined.manners.ask(is_finishing=False)
 
     # --- joining -------------------------------------------------------------------------------
 
@@ -166,6 +173,33 @@ class Volunteer:
         for watch in (health, self._neighbourhood):
             watch.start()
             stack.callback(watch.stop)
+
+    def _mind_manners(self, stack: contextlib.ExitStack) -> None:
+        """From now on the user's commands and rules are obeyed; they show in the lease as well."""
+        manners = self._joined.manners
+        manners.on_change(self._show_manners)
+        self._show_manners()
+        manners.start()
+        stack.callback(manners.stop, timeout_s=STOP_TIMEOUT_S / 8)
+        control = ControlServer(
+            self._state_dir.path, manners, lambda: self._record.snapshot, self._joined.clock
+        )
+        control.start()
+        stack.callback(control.stop, timeout_s=STOP_TIMEOUT_S / 8)
+        if manners.is_finishing:
+            self._reporter.line("leaves after a round, as asked before; not if you: bt-node resume")
+
+    def _show_manners(self) -> None:
+        pause = self._joined.manners.pause
+        self._record.update(
+            pause_reason="" if pause is None else pause.reason.value,
+            pause_words="" if pause is None else pause.words,
+            pause_until_s=None if pause is None else pause.until_s,
+            is_finishing=self._joined.manners.is_finishing,
+        )
+        self._record.write()
+        self._show("memory cap", self._joined.manners.memory_problem)
+        self._keeper.poke()
 
     def _make_upstream(
         self, block: int, device: DeviceChoice, stack: contextlib.ExitStack
@@ -291,6 +325,7 @@ class Volunteer:
             round_index=0 if self._replica is None else self._replica.round_served,
             loss=snapshot.loss,
             bytes_per_s=snapshot.bytes_per_s,
+            is_paused=self._joined.manners.is_paused,
             partners=snapshot.last_partners,
             copies=self._served_copies(),
             addresses=self._addresses,

@@ -6,6 +6,8 @@ does fewer local steps, counts less by its samples, and holds nobody up; a fast 
 
 from __future__ import annotations
 
+import math
+
 from bt_p2p.protocol.limits import MATCHMAKING_S, MIN_TRANSFER_BYTES_PER_S
 
 _HEAD_START_S = 0.5
@@ -39,6 +41,14 @@ def average_timeout_s(size_bytes: int, num_replicas: int) -> float:
     Every member sends and receives about twice its weights, whatever the size of the group.
     """
     return 5.0 + 2 * min(num_replicas, 2) * size_bytes / MIN_TRANSFER_BYTES_PER_S
+
+
+def slowest_upload_bytes_per_s(size_bytes: int) -> int:
+    """Who sends more slowly than this cannot bring weights of a size to a large group in time.
+
+    Other traffic shares the line, so half of the deadline has to do.
+    """
+    return math.ceil(2 * 2 * size_bytes / average_timeout_s(size_bytes, num_replicas=2))
 
 
 def payload_size_bytes(size_bytes: int, group_size: int) -> int:

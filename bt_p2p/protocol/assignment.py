@@ -1,7 +1,7 @@
 """Which block a newcomer takes. Pure: every peer that sees the same leases decides the same.
 
 Peers that announced themselves as joining are placed one after another, in order of their peer ids,
-each on the block with the fewest holders. So simultaneous starters spread without a coordinator.
+each on the block with the fewest holders that train. So simultaneous starters spread without a coordinator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def choose_block(overview: SwarmOverview, peer_id: str, *, span: range | None = 
         span: the blocks this peer chooses from; None is all of them.
     """
     num_holders = [
-        sum(lease.peer_id != peer_id for lease in block.holders) for block in overview.blocks
+        sum(lease.peer_id != peer_id and not lease.is_paused for lease in block.holders)
+        for block in overview.blocks
     ]
     joining = sorted({peer_id, *(lease.peer_id for lease in overview.joining)})
     for joiner in joining:

@@ -65,6 +65,8 @@ class Lease(BaseModel):
     """Training speed in bytes of text."""
     partners: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Other replicas in the average of this peer's last round; 0 if it had none."""
+    is_paused: bool = False
+    """It serves its block, but neither trains nor averages; older peers do not know this."""
     copies: Annotated[list[BlockCopy], Field(max_length=MAX_SPAN_BLOCKS - 1)] = []
     """The other blocks of the span that this peer serves."""
     addresses: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=4)] = []

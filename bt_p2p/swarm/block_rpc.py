@@ -55,6 +55,7 @@ from bt_p2p.swarm.block_messages import (
 from bt_p2p.swarm.bundles import BUNDLE, MAX_SMALL_BODY_SIZE_BYTES, Outbox, bundle, unbundle
 from bt_p2p.swarm.quotas import QuotaLimits, Quotas
 from bt_p2p.swarm.streams import Frame, read_frame, write_frame
+from bt_p2p.swarm.upload import refuse_if_used_up
 from bt_p2p.swarm.weights_rpc import (
     ask_chunk,
     ask_offers,
@@ -172,6 +173,7 @@ class HivemindBlockServer:
             return _refusal("the holder could not compute this request")
 
     async def _answer_one(self, request: Frame, asker: str) -> Frame:
+        refuse_if_used_up()
         match request.header.get("op"):
             case "forward":
                 asked = self._read(decode_request, request, asker)

@@ -50,6 +50,7 @@ from bt_p2p.protocol.limits import MAX_FRAME_BODY_SIZE_BYTES
 from bt_p2p.swarm.live_tasks import keep_tasks_alive
 from bt_p2p.swarm.quotas import QuotaLimits, Quotas
 from bt_p2p.swarm.temp_folder import keep_shared_memory_sockets_here
+from bt_p2p.swarm.upload import pieces, upload_wait_s
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ def harden() -> None:
     _retry_nonblocking_pipes()
     _survive_senders_that_end()
     _cap_stream_messages()
+    _pace_stream_messages()
     _close_failed_dials()
     _check_averaging_inputs()
     _check_averaging_results()
@@ -224,6 +226,25 @@ def _cap_stream_messages() -> None:
         return data
 
     P2P.receive_raw_data = staticmethod(receive_raw_data)
+
+
+def _pace_stream_messages() -> None:
+    """Without it averages leave as fast as the line takes them, whatever the user allows.
+
+    One task writes to one stream, so the pieces of two messages do not mix.
+    """
+
+    async def send_raw_data(data: bytes, writer: Any, *, chunk_size: int = 1 << 16) -> None:
+        message = len(data).to_bytes(P2P.HEADER_LEN, P2P.BYTEORDER) + data
+        for piece in pieces(message):
+            wait_s = upload_wait_s(len(piece))
+            if wait_s:
+                await asyncio.sleep(wait_s)
+            for offset in range(0, len(piece), chunk_size):
+                writer.write(piece[offset : offset + chunk_size])
+        await writer.drain()
+
+    P2P.send_raw_data = staticmethod(send_raw_data)
 
 
 def _close_failed_dials() -> None:

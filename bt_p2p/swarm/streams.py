@@ -17,6 +17,7 @@ from typing import Any
 from bt_p2p.errors import WireFormatError
 from bt_p2p.protocol import wire
 from bt_p2p.protocol.limits import MAX_FRAME_BODY_SIZE_BYTES, MAX_FRAME_HEADER_SIZE_BYTES
+from bt_p2p.swarm.upload import pieces, upload_wait_s
 
 _SIZES = struct.Struct("<IQ")
 _WRITE_CHUNK_BYTES = 1 << 16
@@ -44,12 +45,23 @@ async def write_frame(writer: asyncio.StreamWriter, frame: Frame, *, timeout_s: 
     header = wire.pack(frame.header)
     head = _SIZES.pack(len(header), len(frame.body)) + header
     body = memoryview(frame.body)
-    async with asyncio.timeout(timeout_s):
-        writer.write(head + body[:_WRITE_CHUNK_BYTES])  # small frames wake the daemon once
-        await writer.drain()
+    async with asyncio.timeout(timeout_s) as deadline:
+        await _write(writer, head + body[:_WRITE_CHUNK_BYTES], deadline)  # wakes the daemon once
         for offset in range(_WRITE_CHUNK_BYTES, len(body), _WRITE_CHUNK_BYTES):
-            writer.write(body[offset : offset + _WRITE_CHUNK_BYTES])
-            await writer.drain()
+            await _write(writer, body[offset : offset + _WRITE_CHUNK_BYTES], deadline)
+
+
+async def _write(
+    writer: asyncio.StreamWriter, chunk: bytes | memoryview, deadline: asyncio.Timeout
+) -> None:
+    """Within the node's upload cap, for which the other side is not to blame."""
+    for piece in pieces(chunk):
+        wait_s = upload_wait_s(len(piece))
+        if wait_s:
+            deadline.reschedule((deadline.when() or 0.0) + wait_s)
+            await asyncio.sleep(wait_s)
+        writer.write(piece)
+        await writer.drain()
 
 
 async def read_frame(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -47,7 +47,89 @@ Local = Annotated[
     Path | None,
     typer.Option("--local", help="Ask a folder that bt-node export wrote, and no swarm."),
 ]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        envvar="BT_NODE_CONFIG",
+        help="TOML file of settings; config.toml in the state folder if not given.",
+    ),
+]
+# Settings of node.manners. Their commands ask `given` what was a flag: other places are read there.
+Hours = Annotated[
+    str | None,
+    typer.Option(
+        "--hours", envvar="BT_NODE_HOURS", help="Train only then, in local time: 22:00-07:00."
+    ),
+]
+IdleOnly = Annotated[
+    bool | None,
+    typer.Option(
+        "--idle-only/--no-idle-only",
+        envvar="BT_NODE_IDLE_ONLY",
+        help="Train only while nothing else needs the CPU.",
+    ),
+]
+IdleLoad = Annotated[
+    float | None,
+    typer.Option(
+        "--idle-load",
+        envvar="BT_NODE_IDLE_LOAD",
+        help="Share of the CPU that others may use in idle time.",
+    ),
+]
+IdleAfter = Annotated[
+    float | None,
+    typer.Option(
+        "--idle-after-s",
+        envvar="BT_NODE_IDLE_AFTER_S",
+        help="Seconds of quiet before it counts as idle.",
+    ),
+]
+OnBattery = Annotated[
+    str | None,
+    typer.Option(
+        "--on-battery", envvar="BT_NODE_ON_BATTERY", help="pause or train while on battery."
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", envvar="BT_NODE_THREADS", help="CPU threads to use.")
+]
+Nice = Annotated[
+    int | None,
+    typer.Option("--nice", envvar="BT_NODE_NICE", help="0 to 19; 19 gives way to everything else."),
+]
+UploadPerSecond = Annotated[
+    str | None,
+    typer.Option(
+        "--upload-bytes-per-s",
+        envvar="BT_NODE_UPLOAD_BYTES_PER_S",
+        help='Upload cap per second: "500kB".',
+    ),
+]
+UploadPerDay = Annotated[
+    str | None,
+    typer.Option(
+        "--upload-bytes-per-day",
+        envvar="BT_NODE_UPLOAD_BYTES_PER_DAY",
+        help='Upload cap per day: "2GB".',
+    ),
+]
+MemoryCap = Annotated[
+    str | None,
+    typer.Option("--memory-bytes", envvar="BT_NODE_MEMORY_BYTES", help='Memory cap: "2GiB".'),
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+
+
+def given(context: typer.Context, values: Mapping[str, object]) -> dict[str, object]:
+    """Those of some options that stood on the command line, not in the environment."""
+    sources = {name: context.get_parameter_source(name) for name in values}
+    return {
+        name: value
+        for name, value in values.items()
+        if getattr(sources[name], "name", "") == "COMMANDLINE"
+    }
 
 
 def state_path(path: Path | None) -> Path:

@@ -8,11 +8,31 @@ from typing import Annotated
 import typer
 
 from node.cli.app import app
-from node.cli.options import Debug, InitialPeers, Json, Run, State, state_path
+from node.cli.options import (
+    Config,
+    Debug,
+    Hours,
+    IdleAfter,
+    IdleLoad,
+    IdleOnly,
+    InitialPeers,
+    Json,
+    MemoryCap,
+    Nice,
+    OnBattery,
+    Run,
+    State,
+    Threads,
+    UploadPerDay,
+    UploadPerSecond,
+    given,
+    state_path,
+)
 
 
 @app.command()
 def join(
+    context: typer.Context,
     initial_peers: InitialPeers = None,
     run: Run = None,
     manifest: Annotated[
@@ -56,9 +76,17 @@ def join(
     device: Annotated[
         str, typer.Option(envvar="BT_NODE_DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
     ] = "auto",
-    threads: Annotated[
-        int | None, typer.Option(min=1, envvar="BT_NODE_THREADS", help="CPU threads to use.")
-    ] = None,
+    config: Config = None,
+    hours: Hours = None,
+    idle_only: IdleOnly = None,
+    idle_load: IdleLoad = None,
+    idle_after_s: IdleAfter = None,
+    on_battery: OnBattery = None,
+    threads: Threads = None,
+    nice: Nice = None,
+    upload_bytes_per_s: UploadPerSecond = None,
+    upload_bytes_per_day: UploadPerDay = None,
+    memory_bytes: MemoryCap = None,
     run_token: Annotated[
         str | None,
         typer.Option(envvar="BT_NODE_RUN_TOKEN", help="What lets this node into a closed run."),
@@ -89,7 +117,22 @@ def join(
         announce=announce or [],
         outbound_only=outbound_only,
         device=device,
-        threads=threads,
+        config=config,
+        manners=given(
+            context,
+            {
+                "hours": hours,
+                "idle_only": idle_only,
+                "idle_load": idle_load,
+                "idle_after_s": idle_after_s,
+                "on_battery": on_battery,
+                "threads": threads,
+                "nice": nice,
+                "upload_bytes_per_s": upload_bytes_per_s,
+                "upload_bytes_per_day": upload_bytes_per_day,
+                "memory_bytes": memory_bytes,
+            },
+        ),
         run_token=run_token,
         run_token_file=run_token_file,
         max_rounds=max_rounds,

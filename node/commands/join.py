@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
 import typer
 
 from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.address import check_announced, parse_initial_peers
 from bt_p2p.protocol.assignment import parse_span
 from bt_p2p.protocol.identity import PeerIdentity
+from node.commands.config import sourced_settings
 from node.log_setup import set_up_logging
 from node.membership import read_token
 from node.rebuild import Supervisor
@@ -36,7 +38,8 @@ def join_swarm(
     announce: Sequence[str],
     outbound_only: bool,
     device: str,
-    threads: int | None,
+    config: Path | None,
+    manners: Mapping[str, object],
     run_token: str | None,
     run_token_file: Path | None,
     max_rounds: int | None,
@@ -60,6 +63,9 @@ def join_swarm(
         check_announced(address)
     if outbound_only and announce:
         raise ConfigError("--outbound-only and --announce exclude each other: give one of them")
+    settings = sourced_settings(flags=manners, config=config, state_path=state_path).settings
+    if settings.nice is not None:
+        _be_nice(settings.nice)
     state.create()
     set_up_logging(is_debugging=debug, log_path=state.log_path)
     stop = StopRequest()
@@ -75,8 +81,8 @@ def join_swarm(
 
             from node.join import JoinOptions, run_node
 
-            if threads is not None:
-                torch.set_num_threads(threads)
+            if settings.threads is not None:
+                torch.set_num_threads(settings.threads)
             run_node(
                 JoinOptions(
                     initial_peers=tuple(addresses),
@@ -94,6 +100,7 @@ def join_swarm(
                     device=device,
                     run_token=token,
                     max_rounds=max_rounds,
+                    settings=settings,
                 ),
                 reporter,
                 stop,
@@ -106,6 +113,17 @@ def join_swarm(
         if stop.is_starting and stop.signal_number:  # an import makes what it likes of SystemExit
             raise SystemExit(stop.exit_code) from None
         raise
+
+
+def _be_nice(level: int) -> None:
+    """Give way to other programs, with all child processes."""
+    try:
+        psutil.Process().nice(level)
+    except psutil.AccessDenied as exc:
+        raise ConfigError(
+            f"nice {level} is not allowed: this shell runs at {psutil.Process().nice()} already, and "
+            f"only root may go back; leave nice out, or set it higher"
+        ) from exc
 
 
 def _say(text: str) -> None:

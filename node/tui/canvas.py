@@ -25,6 +25,7 @@ _STATE_STYLES = {
     "starting": WARN,
     "joining": WARN,
     "syncing": WARN,
+    "paused": WARN,
     "leaving": WARN,
 }
 

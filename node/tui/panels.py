@@ -279,6 +279,10 @@ def node_rows(
     """
     ascii_only = canvas.ascii_only
     rows = [NodeRow(0, None, _state_text(snapshot, now_s, canvas))]
+    if snapshot.pause_words:
+        rows.append(NodeRow(1, "paused", Text(plain(snapshot.pause_words, ascii_only=ascii_only))))
+    if snapshot.is_finishing:
+        rows.append(NodeRow(1, "finish", Text("leaves after this round")))
     if snapshot.sync:
         rows.append(NodeRow(1, "sync", _sync_text(snapshot, canvas)))
     rows += [

@@ -79,7 +79,7 @@ def peer_row(
     return {
         "peer": Text(name, style=MINE if is_mine else style),
         "block": Text("-" if lease.block is None else str(lease.block), style=style),
-        "state": Text("stale", style=WARN) if stale else state_text(lease.state),
+        "state": Text("stale", style=WARN) if stale else _state_of(lease),
         "round": round_text,
         "loss": loss_text(lease.loss),
         "speed": Text(format_rate(lease.bytes_per_s), style=style),
@@ -88,6 +88,10 @@ def peer_row(
         "reach": Text("relayed" if lease.is_relayed else "direct", style=DIM),
         "serves copies of": Text(", ".join(str(copy.block) for copy in lease.copies), style=style),
     }
+
+
+def _state_of(lease: Lease) -> Text:
+    return state_text("paused" if lease.is_paused else lease.state)
 
 
 def peer_rows(

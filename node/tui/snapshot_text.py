@@ -160,6 +160,7 @@ def _holder_document(lease: Lease, now_s: float) -> dict[str, object]:
     return {
         "peer_id": lease.peer_id,
         "state": lease.state,
+        "is_paused": lease.is_paused,
         "round": lease.round_index,
         "copies": [{"block": copy.block, "round": copy.round_index} for copy in lease.copies],
         "loss": lease.loss,
@@ -177,6 +178,10 @@ def _node_document(snapshot: NodeSnapshot, now_s: float) -> dict[str, object]:
         "run_id": snapshot.run_id,
         "block": snapshot.block,
         "state": snapshot.state,
+        "pause_reason": snapshot.pause_reason,
+        "pause_words": snapshot.pause_words,
+        "pause_until_s": _finite(snapshot.pause_until_s),
+        "is_finishing": snapshot.is_finishing,
         "round": snapshot.round_index,
         "round_ends_in_s": _seconds_from(now_s, snapshot.round_ends_at_s),
         "loss_nats_per_byte": _finite(snapshot.loss),

@@ -105,6 +105,7 @@ class Bench:
         self.partners = partners
         self.not_counted: list[list[str]] = []
         self.nats_of_average = 1.0
+        self.pause_at_s = float("inf")
         self.gate = Gate("me", lambda _weights: [torch.full((4,), n) for n in self.nats()])
         self.runner = RoundRunner(
             self.manifest,
@@ -115,6 +116,7 @@ class Bench:
             record=self.record,
             stop=self.stop,
             clock=self.clock,
+            is_paused=lambda: self.clock.now_s() >= self.pause_at_s,
         )
 
     def nats(self) -> tuple[float, float, float]:
@@ -321,6 +323,38 @@ def test_a_silent_directory_means_a_round_alone(tmp_path: Path) -> None:
 
     assert result is not None
     assert ("alone", False) == (result.outcome, result.is_failure)
+
+
+def test_a_pause_in_mid_round_ends_it_and_keeps_the_steps(tmp_path: Path) -> None:
+    """At the next step, with the search given up; the round after it is a whole one."""
+    bench = Bench(tmp_path, average_at(0.25))
+    bench.pause_at_s = 1_000_003.5
+
+    assert bench.runner.run_round() is None
+
+    assert (7, 0, 1) == (
+        bench.trainer.total_steps, bench.trainer.round_index, bench.averager.num_cancelled,
+    )  # fmt: skip
+    assert {} == bench.averager.sent
+    bench.pause_at_s = float("inf")
+    result = bench.runner.run_round()
+    assert result is not None
+    assert (1, 1) == (result.partners, result.round_index)
+
+
+def test_a_pause_during_the_average_lets_it_end(tmp_path: Path) -> None:
+    """It would spoil the round of the others."""
+    bench = Bench(tmp_path, average_at(0.25))
+    adopt = bench.averager.outcome
+
+    def pause_then_adopt(weights: Mapping[str, Tensor], num_samples: int) -> GroupAverage:
+        bench.pause_at_s = 0.0
+        return adopt(weights, num_samples)
+
+    bench.averager.outcome = pause_then_adopt
+    result = bench.runner.run_round()
+    assert result is not None
+    assert (1, "averaged with 1 replica") == (result.partners, result.outcome)
 
 
 def test_a_stop_in_mid_round_ends_it_and_cancels_the_search(tmp_path: Path) -> None:

@@ -99,6 +99,13 @@ def test_a_peer_with_a_span_takes_its_thinnest_block(counts: list[int], expected
     assert expected == choose_block(overview, PEERS[-1].peer_id, span=range(1, 3))
 
 
+def test_a_paused_holder_does_not_count() -> None:
+    """It serves its block, but nobody trains it."""
+    leases = leases_of([1, 1, 1, 1])
+    leases[2] = leases[2].model_copy(update={"is_paused": True})
+    assert 2 == choose_block(tiny_overview(MANIFEST, leases), PEERS[-1].peer_id)
+
+
 def test_spans_are_written_like_slices() -> None:
     """The end is not part of it."""
     assert (range(2), range(3, 4)) == (parse_span("0:2"), parse_span("3:4"))

@@ -96,6 +96,7 @@ def test_document_tells_the_facts(swarm, lease, now_s):
         {
             "peer_id": "12D3KooWpeer000001",
             "state": "training",
+            "is_paused": False,
             "round": 12,
             "copies": [],
             "loss": 2.104,
