@@ -55,8 +55,8 @@ def try_completion() -> None:
     with tempfile.TemporaryDirectory() as home:
         program = program_path("bt-node")
         # the shell is found by looking at the process above, so there has to be one
-        for line in (f"{program} --install-completion; :", f"{program} --show-completion; :"):
-            shown = run("/bin/bash", "-c", line, HOME=home)
+        run("/bin/bash", "-c", f"{program} --install-completion; :", HOME=home)
+        shown = run("/bin/bash", "-c", f"{program} --show-completion; :", HOME=home)
         check("_BT_NODE_COMPLETE" in shown, "bt-node --show-completion")
         written = [path.read_text() for path in Path(home).rglob("*") if path.is_file()]
         check(any("_BT_NODE_COMPLETE" in text for text in written), "bt-node --install-completion")
