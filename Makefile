@@ -44,8 +44,9 @@ lint: $(STAMP)  ## check format, style, layers and types
 	$(BIN)/mypy
 
 .PHONY: reference
-reference: $(STAMP)  ## write docs/reference/cli.md anew, after a change of the command lines
+reference: $(STAMP)  ## write docs/reference/cli.md and reasons.md anew, after a change of what they describe
 	$(BIN)/python -m tools.cli_reference
+	$(BIN)/python -m tools.reasons_page
 
 # for the other Python: make wheel-check WHEEL_PYTHON=python3.12
 WHEEL_PYTHON ?= $(PYTHON)

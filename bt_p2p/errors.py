@@ -18,7 +18,10 @@
     |   `-- BootstrapError            none of the initial peers could be reached
     |-- AveragingError                a round ended without an average
     |   |-- GroupNotFormedError       nobody else was there in time
-    |   `-- RoundFailedError          a group formed, but the average is partial or refused
+    |   |-- OwnWeightsError           own weights are not finite, so they were not sent
+    |   |-- AverageRefusedError       the average is whole, but may not be adopted
+    |   `-- RoundFailedError          a group formed, but the average is partial
+    |       `-- RoundTimeoutError     it was not there at its deadline
     |-- BusyError                     a holder has no room for this client now
     |-- CacheLostError                a holder has given up a client's cache
     `-- ChainError                    no text can be generated
@@ -128,6 +131,14 @@ class GroupNotFormedError(AveragingError):
     """Nobody else was there in time."""
 
 
+class OwnWeightsError(AveragingError):
+    """Own weights are not finite, so they were not sent."""
+
+
+class AverageRefusedError(AveragingError):
+    """The average is whole, but this replica keeps its own weights."""
+
+
 class RoundFailedError(AveragingError):
     """A group formed, but its average is partial, not finite or otherwise refused."""
 
@@ -135,6 +146,10 @@ class RoundFailedError(AveragingError):
         """Keep what the members did by whose fault it failed, by their full peer ids."""
         super().__init__(message)
         self.blamed = dict(blamed or {})
+
+
+class RoundTimeoutError(RoundFailedError):
+    """The average was not there at its deadline."""
 
 
 class BusyError(BtError):

@@ -15,6 +15,7 @@ from node.download_pace import DownloadPace
 from node.joined import Joined
 from node.keeper import LeaseKeeper
 from node.partial_download import PartialFiles
+from node.reasons.code import ReasonCode
 from node.stop import StopRequest
 from node.sync import DownloadOptions, SyncedWeights, donors, fetch_weights
 from node.tui.progress import JoinReporter
@@ -82,10 +83,8 @@ class CatchUp:
             self._pace.downloaded(took_s=now_s - started_s, lag=lag, now_s=now_s)
             if lag <= MAX_ROUND_LAG:
                 break
-        if self._pace.problem:
-            self._record.warn("behind", self._pace.problem)
-        else:
-            self._record.clear("behind")
+        self._record.show(ReasonCode.LINK_TOO_SLOW, self._pace.problem)
+        self._record.clear(ReasonCode.WEIGHTS_NOT_GIVEN)
         return found
 
     def fetch_from(self, peer_ids: Collection[str]) -> SyncedWeights | None:

@@ -23,6 +23,7 @@ from bt_p2p.protocol.clock_vote import clock_problem
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.identity import load_or_create_identity
 from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.protocol.membership import membership_expires_at_s
 from bt_p2p.swarm.directory import HivemindDirectory
 from bt_p2p.swarm.listen import listen_address
 from bt_p2p.swarm.neighbours import clock_leads_s, neighbours
@@ -38,6 +39,8 @@ from node.manners.settings import Settings
 from node.membership import own_membership
 from node.port import free_port, listening_port
 from node.reachability import ReachabilityWatch, settle, tell
+from node.reasons.code import ReasonCode
+from node.reasons.reason import Reason
 from node.rebuild import Rebuild, Supervisor
 from node.record import NodeRecord
 from node.resources import check_disk, check_memory
@@ -126,10 +129,12 @@ def run_node(
             corpus = _checked_corpus(manifest, options)
         if num_parts > 1:
             reporter.line(f"memory is short for a whole batch: steps are done in {num_parts} parts")
-        snapshot = _first_snapshot(peer, manifest, state, started_at_s, supervisor.last)
+        snapshot = _first_snapshot(peer, manifest, state, started_at_s, supervisor.last, membership)
         record = NodeRecord(state.path, snapshot, clock)
         stack.callback(record.write)
         tell(standing, record)
+        is_alone = not neighbours(peer)
+        _tell_of_known_peers(record, options, is_alone=is_alone)
         ReachabilityWatch(peer, record, reporter, options.port).start()
         manners = Manners(options.settings, state.path, clock, upload=upload)
         joined = Joined(
@@ -145,7 +150,7 @@ def run_node(
             device=options.device,
             num_parts=num_parts,
             max_rounds=options.max_rounds,
-            is_first=supervisor.last is None and not neighbours(peer),
+            is_first=supervisor.last is None and is_alone,
             supervisor=supervisor,
             manners=manners,
             membership=membership,
@@ -336,12 +341,22 @@ def _enter_swarm(
         raise
 
 
+def _tell_of_known_peers(record: NodeRecord, options: JoinOptions, *, is_alone: bool) -> None:
+    """That a node knows peers and has met none of them; it looks for them from then on."""
+    own = record.snapshot.peer_id
+    remembered = options.state_dir.remembered_peers()
+    known = {each.peer_id for each in (*options.initial_peers, *remembered)} - {own}
+    evidence = f"none of {len(known)} known peers answered at the start"
+    record.show(ReasonCode.BOOTSTRAP_UNREACHABLE, evidence if is_alone and known else "")
+
+
 def _first_snapshot(
     peer: SwarmPeer,
     manifest: RunManifest,
     state: StateDir,
     started_at_s: float,
     last: Rebuild | None,
+    membership: bytes | None,
 ) -> NodeSnapshot:
     return NodeSnapshot(
         pid=os.getpid(),
@@ -350,5 +365,14 @@ def _first_snapshot(
         started_at_s=started_at_s,
         state_dir=str(state.path),
         rebuilds=0 if last is None else last.num_total,
-        warnings=[] if last is None else [f"rebuilt: {last.num_total} times; last: {last.reason}"],
+        token_expires_at_s=None if membership is None else membership_expires_at_s(membership),
+        noted=[]
+        if last is None
+        else [
+            Reason(
+                code=ReasonCode.REBUILT,
+                evidence=f"{last.num_total} times; last: {last.reason}",
+                since_s=started_at_s,
+            )
+        ],
     )

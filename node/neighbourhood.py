@@ -13,6 +13,7 @@ from bt_p2p.protocol.limits import CLOCK_PERIOD_S, NEIGHBOURS_PERIOD_S, STOP_TIM
 from bt_p2p.swarm.neighbours import clock_leads_s, meet, neighbours
 from bt_p2p.swarm.process import SwarmPeer
 from node.isolation import Isolation
+from node.reasons.code import ReasonCode
 from node.repeated_task import RepeatedTask
 
 logger = logging.getLogger(__name__)
@@ -21,8 +22,8 @@ _MAX_DIALS = 16
 """Peers dialled at once by a node without neighbours."""
 _MAX_ROUTINE_DIALS = 4
 
-Warn = Callable[[str, str], None]
-"""Shows a warning of a kind; an empty text takes it back."""
+Show = Callable[[ReasonCode, str], None]
+"""Shows a reason with its evidence; an empty text takes it back."""
 
 
 class Neighbourhood:
@@ -36,7 +37,7 @@ class Neighbourhood:
         self,
         peer: SwarmPeer,
         known: Callable[[], Sequence[PeerAddress]],
-        warn: Warn,
+        show: Show,
         clock: Clock,
         *,
         on_rejoin: Callable[[], None] = lambda: None,
@@ -46,13 +47,13 @@ class Neighbourhood:
         Args:
             peer: the node's peer.
             known: whom it could dial, those to be tried first at the front.
-            warn: shows what the user should know.
+            show: shows what the user should know.
             clock: tells the time.
             on_rejoin: called when an isolated node has a neighbour again.
         """
         self._peer = peer
         self._known = known
-        self._warn = warn
+        self._show = show
         self._clock = clock
         self._on_rejoin = on_rejoin
         self._isolation = Isolation()
@@ -89,6 +90,7 @@ class Neighbourhood:
                 logger.info("met %d known peers again", len(met))
                 self._see(len(met), len(strangers))
         if connected:
+            self._show(ReasonCode.BOOTSTRAP_UNREACHABLE, "")
             self._compare_clocks()
 
     def _choose(self, strangers: Sequence[PeerAddress]) -> Sequence[PeerAddress]:
@@ -112,11 +114,11 @@ class Neighbourhood:
             )
             isolation.is_told = True
             logger.warning("isolated: %s", text)
-            self._warn("isolated", text)
+            self._show(ReasonCode.ISOLATED, text)
         elif isolation.is_told and isolation.alone_since_s is None:
             isolation.is_told = False
             logger.warning("no longer isolated: %d neighbours", num_neighbours)
-            self._warn("isolated", "")
+            self._show(ReasonCode.ISOLATED, "")
             self._on_rejoin()
 
     def _compare_clocks(self) -> None:
@@ -127,5 +129,5 @@ class Neighbourhood:
         problem = clock_problem(clock_leads_s(self._peer))
         if bool(problem) != bool(self.clock_problem):
             logger.warning("%s", problem or "the clock is right again")
-            self._warn("clock", problem)
+            self._show(ReasonCode.CLOCK_OFF, problem)
         self.clock_problem = problem

@@ -14,6 +14,7 @@ from bt_p2p.swarm.dial_back import Reachability
 from bt_p2p.swarm.neighbour_help import ask_neighbours
 from bt_p2p.swarm.process import SwarmPeer
 from bt_p2p.swarm.relay import reserve
+from node.reasons.code import ReasonCode
 from node.record import NodeRecord
 from node.standing import Standing, standing_of
 from node.tui.progress import JoinReporter
@@ -115,10 +116,7 @@ class ReachabilityWatch:
 def tell(standing: Standing, record: NodeRecord) -> None:
     """Write it to the record, as a warning too if its owner should act."""
     record.update(reachable=standing.reachable, reachable_detail=standing.detail)
-    if standing.reachable == "no":
-        record.warn("reachable", f"no: {standing.detail}")
-    else:
-        record.clear("reachable")
+    record.show(ReasonCode.NOT_REACHABLE, standing.detail if standing.reachable == "no" else "")
 
 
 Start = Callable[[tuple[PeerAddress, ...]], SwarmPeer]

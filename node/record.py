@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bt_p2p.clock import Clock
+from node.reasons.code import ReasonCode
+from node.reasons.reason import Reason
 from node.snapshot import NodeSnapshot, write_snapshot
 
 logger = logging.getLogger(__name__)
@@ -55,19 +57,28 @@ class NodeRecord:
             history = [*self._snapshot.loss_history, loss][-_MAX_LOSS_HISTORY:]
             self._snapshot = self._snapshot.model_copy(update={"loss_history": history})
 
-    def warn(self, kind: str, text: str) -> None:
-        """Show a warning until `clear` is called with its kind."""
+    def note(self, code: ReasonCode, evidence: str) -> None:
+        """Show a reason until `clear` is called with its code; the time of its first is kept."""
+        now_s = self._clock.now_s()
         with self._lock:
-            others = [line for line in self._snapshot.warnings if not line.startswith(f"{kind}: ")]
-            self._snapshot = self._snapshot.model_copy(
-                update={"warnings": [*others, f"{kind}: {text}"]}
-            )
+            noted = self._snapshot.noted
+            since_s = next((each.since_s for each in noted if each.code is code), now_s)
+            others = [each for each in noted if each.code is not code]
+            reason = Reason(code=code, evidence=evidence, since_s=since_s)
+            self._snapshot = self._snapshot.model_copy(update={"noted": [*others, reason]})
 
-    def clear(self, kind: str) -> None:
-        """Take a warning back."""
+    def clear(self, code: ReasonCode) -> None:
+        """Take a reason back."""
         with self._lock:
-            others = [line for line in self._snapshot.warnings if not line.startswith(f"{kind}: ")]
-            self._snapshot = self._snapshot.model_copy(update={"warnings": others})
+            others = [each for each in self._snapshot.noted if each.code is not code]
+            self._snapshot = self._snapshot.model_copy(update={"noted": others})
+
+    def show(self, code: ReasonCode, evidence: str) -> None:
+        """Note a reason, or clear it if the evidence is empty."""
+        if evidence:
+            self.note(code, evidence)
+        else:
+            self.clear(code)
 
     def write(self) -> None:
         """Write the file now; a full disk is logged once and does not stop the node."""

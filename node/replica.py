@@ -22,6 +22,7 @@ from node.catch_up import CatchUp
 from node.download_pace import must_sync
 from node.joined import Joined
 from node.keeper import LeaseKeeper
+from node.reasons.code import ReasonCode
 from node.resources import checkpoint_size_bytes
 from node.rounds import RoundResult, RoundRunner
 from node.saver import CheckpointSaver
@@ -184,6 +185,10 @@ class Replica:
                 num_restarts += 1
                 if num_restarts > _MAX_RESTARTS_OF_TRAINING:
                     raise
+                self._record.note(
+                    ReasonCode.TRAINING_DIVERGED,
+                    f"{exc}: going back to the weights of the last round",
+                )
                 self._reporter.line(f"{exc}: going back to the weights of the last round")
                 self._trainer.load_weights(self._service.served_weights())
                 continue
@@ -246,7 +251,7 @@ class Replica:
             self.catch_up()
         except SwarmError as exc:
             self._is_behind = True  # and it does not average before it has caught up
-            self._record.warn("behind", str(exc))
+            self._record.note(ReasonCode.WEIGHTS_NOT_GIVEN, str(exc))
 
     def _must_sync(self, newest: int | None) -> bool:
         return must_sync(self._trainer.round_index, newest, is_newcomer=self._is_newcomer)
@@ -275,12 +280,15 @@ class Replica:
                 size_bytes //= 2
             self._payload_sent_bytes += payload_size_bytes(size_bytes, result.partners + 1)
         self._record.add_loss(result.loss)
+        self._record.clear(ReasonCode.TRAINING_DIVERGED)
         self._record.update(
             rounds_averaged=before.rounds_averaged + (result.partners > 0),
             rounds_alone=before.rounds_alone + (not result.partners and not result.is_failure),
             rounds_failed=before.rounds_failed + result.is_failure,
             last_partners=result.partners,
             last_outcome=result.outcome,
+            last_code=result.code,
+            rounds_since_average=0 if result.partners else before.rounds_since_average + 1,
             last_average_at_s=now_s if result.partners else before.last_average_at_s,
             first_average_s=first_average_s,
             bytes_sent=self._payload_sent_bytes + server.bytes_sent,

@@ -24,8 +24,10 @@ from bt_p2p.averaging.schedule import (
 )
 from bt_p2p.clock import Clock
 from bt_p2p.errors import (
+    AverageRefusedError,
     AveragingError,
     GroupNotFormedError,
+    OwnWeightsError,
     RoundFailedError,
     SwarmError,
     TrainingError,
@@ -33,14 +35,16 @@ from bt_p2p.errors import (
 from bt_p2p.protocol.identity import short_peer_id
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.training.trainer import BlockTrainer
+from node.reasons.code import ReasonCode
+from node.reasons.outcome import code_of
 from node.record import NodeRecord
 from node.stop import StopRequest
 
 logger = logging.getLogger(__name__)
 
 _MAX_BAD_STEPS_IN_A_ROW = 20
-_REFUSED = "refused"
-"""Kind of the warning."""
+_STEP_MEMORY = 0.9
+"""Of the usual time of a step: it changes with the last ten or so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +64,8 @@ class RoundResult:
     """In plain words."""
     is_failure: bool
     """A group was expected, but its average was not adopted."""
+    code: ReasonCode | None = None
+    """Why there was no average; None if there was one."""
     drifted: frozenset[str] = frozenset()
     """Partners of an average that was not adopted, who had trained apart from this replica."""
 
@@ -128,6 +134,7 @@ class RoundRunner:
             round_index=self._trainer.round_index,
             round_ends_at_s=ends_at_s,
             round_s=round_s,
+            last_step_at_s=self._clock.now_s(),
         )
         partners, loss = self._train_until(ends_at_s)
         if self._is_broken_off:
@@ -151,6 +158,7 @@ class RoundRunner:
             step_started_s = self._clock.monotonic_s()
             result = self._trainer.train_step()
             step_s = self._clock.monotonic_s() - step_started_s
+            self._tell_step(step_s)
             if result.is_skipped:
                 bad_in_a_row += 1
                 if bad_in_a_row >= _MAX_BAD_STEPS_IN_A_ROW:
@@ -159,8 +167,9 @@ class RoundRunner:
                 continue
             bad_in_a_row = 0
             if self._trainer.num_parts > 1:
-                self._record.warn(
-                    "memory", f"short, so steps are done in {self._trainer.num_parts} parts"
+                self._record.note(
+                    ReasonCode.OUT_OF_MEMORY_BATCH_HALVED,
+                    f"memory is short, so steps are done in {self._trainer.num_parts} parts",
                 )
             total_nats += result.cross_entropy * result.num_bytes
             total_bytes += result.num_bytes
@@ -176,6 +185,16 @@ class RoundRunner:
     @property
     def _is_broken_off(self) -> bool:
         return self._stop.is_requested or self._is_paused()
+
+    def _tell_step(self, step_s: float) -> None:
+        """A step has ended, even if nothing came of it."""
+        usual_s = self._record.snapshot.usual_step_s
+        if usual_s is None:
+            usual_s = step_s
+        self._record.update(
+            last_step_at_s=self._clock.now_s(),
+            usual_step_s=_STEP_MEMORY * usual_s + (1 - _STEP_MEMORY) * step_s,
+        )
 
     def _begin_average(self, ends_at_s: float) -> int:
         """Start looking for the group unless this replica is alone; how many others there are."""
@@ -195,6 +214,7 @@ class RoundRunner:
         """Average and adopt, or keep one's own weights; either way the round counts."""
         round_index = self._trainer.round_index
         partners, outcome, is_failure = 0, "alone", False
+        code: ReasonCode | None = ReasonCode.ALONE_NO_PARTNER
         self._drifted = frozenset()
         is_alone = self._pending is None
         pending, agreed = self._pending, self._trainer.weights()
@@ -202,15 +222,16 @@ class RoundRunner:
             self._record.update(state="averaging")
             try:
                 average = self._average(pending, agreed, expected_partners)
-                partners, agreed = len(average.partners), average.weights
+                partners, agreed, code = len(average.partners), average.weights, None
                 round_index = round_after(average, round_index=round_index)
                 self._trainer.load_weights(self._outer.step(agreed))
                 outcome = f"averaged with {partners} replica{'s' if partners != 1 else ''}"
             except GroupNotFormedError as exc:
                 outcome, is_failure, is_alone = f"alone: {exc}", True, True
+                code = code_of(exc)
                 round_index += 1
             except AveragingError as exc:
-                outcome, is_failure = f"dropped: {exc}", True
+                outcome, is_failure, code = f"dropped: {exc}", True, code_of(exc)
                 round_index += 1
             finally:
                 self._pending = None
@@ -229,6 +250,7 @@ class RoundRunner:
             partners=partners,
             outcome=outcome,
             is_failure=is_failure,
+            code=code,
             drifted=self._drifted,
         )
 
@@ -237,7 +259,7 @@ class RoundRunner:
     ) -> GroupAverage:
         if not is_finite(own):
             pending.cancel()
-            raise AveragingError("own weights are not finite, so they were not sent")
+            raise OwnWeightsError("own weights are not finite, so they were not sent")
         size_bytes = sum(tensor.numel() * tensor.element_size() for tensor in own.values())
         try:
             average = pending.finish(
@@ -255,17 +277,14 @@ class RoundRunner:
         )
         if reason:
             self._drifted = drifted
-            raise AveragingError(reason)
+            raise AverageRefusedError(reason)
         return average
 
     def _warn_of_refused(self) -> None:
         """Say whom this replica does not average with, and why."""
-        refused = self._gate.refused
-        if refused:
-            text = "; ".join(f"{short_peer_id(peer)}: {why}" for peer, why in refused.items())
-            self._record.warn(_REFUSED, text)
-        else:
-            self._record.clear(_REFUSED)
+        refused = self._gate.refused.items()
+        text = "; ".join(f"{short_peer_id(peer)}: {why}" for peer, why in refused)
+        self._record.show(ReasonCode.PARTNER_REFUSED, text)
 
     def _cancel_pending(self) -> None:
         pending = self._pending

@@ -9,6 +9,7 @@ from bt_p2p.clock import Clock
 from bt_p2p.errors import CheckpointError
 from bt_p2p.model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bt_p2p.training.trainer import BlockTrainer
+from node.reasons.code import ReasonCode
 from node.record import NodeRecord
 from node.resources import folder_size_bytes, free_bytes, low_disk_words
 
@@ -73,9 +74,10 @@ class CheckpointSaver:
             if not self._is_told:
                 logger.warning("%s", exc)
             self._is_told = True
-            self._record.warn("disk", str(exc))
+            self._record.note(ReasonCode.DISK_FULL, str(exc))
             return False
         self._is_told = False
+        self._record.clear(ReasonCode.DISK_FULL)
         self.look_at_disk()
         return True
 
@@ -84,11 +86,10 @@ class CheckpointSaver:
         try:
             used, free = folder_size_bytes(self._state_path), free_bytes(self._state_path)
         except OSError as exc:
-            self._record.warn("disk", f"cannot look at {self._state_path}: {exc}")
+            self._record.note(
+                ReasonCode.DISK_UNREADABLE, f"cannot look at {self._state_path}: {exc}"
+            )
             return
+        self._record.clear(ReasonCode.DISK_UNREADABLE)
         self._record.update(disk_used_bytes=used, disk_free_bytes=free)
-        words = low_disk_words(free, self._checkpoint_bytes)
-        if words:
-            self._record.warn("disk", words)
-        else:
-            self._record.clear("disk")
+        self._record.show(ReasonCode.DISK_LOW, low_disk_words(free, self._checkpoint_bytes))

@@ -8,6 +8,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from node.reasons.code import ReasonCode
+from node.reasons.reason import Reason
+
 SNAPSHOT_NAME = "node.json"
 
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -39,6 +42,10 @@ class NodeSnapshot(BaseModel):
     round_s: float | None = None
     """How long a round of this run takes."""
     steps: _Count = 0
+    last_step_at_s: float | None = None
+    """When its last step ended, or its round began if that is later."""
+    usual_step_s: float | None = None
+    """Moving average of the time of a step; None before the first."""
     bytes_trained: _Count = 0
     loss: float | None = None
     loss_history: list[float] = []
@@ -51,6 +58,10 @@ class NodeSnapshot(BaseModel):
     last_partners: _Count = 0
     last_outcome: str = ""
     """In plain words: "averaged with 1 replica", "alone", "dropped: …"."""
+    last_code: ReasonCode | None = None
+    """Why the last round ended without an average; None if it had one, or if there was none yet."""
+    rounds_since_average: _Count = 0
+    """Rounds in a row, the last included, that ended without an average."""
     first_average_s: float | None = None
     """From the start to the first average with other replicas that was adopted; None before it."""
     sync: str = ""
@@ -63,7 +74,11 @@ class NodeSnapshot(BaseModel):
     reachable: str = ""
     """yes, no, relayed or unknown."""
     reachable_detail: str = ""
-    warnings: list[str] = []
+    noted: list[Reason] = []
+    """What parts of the node have seen; `node.reasons.judge.reasons_of` adds what follows from the
+    other fields."""
+    token_expires_at_s: float | None = None
+    """When the token of a closed run expires; None in an open one."""
     state_dir: str = ""
     disk_used_bytes: int | None = None
     """All files of the node; None before it has looked."""

@@ -43,12 +43,17 @@ from node.joined import Joined
 from node.keeper import LeaseKeeper
 from node.manifests import join_command
 from node.neighbourhood import Neighbourhood
+from node.reasons.code import ReasonCode
+from node.reasons.watch import ReasonWatch
 from node.replica import Replica
 from node.stop import StopRequest
 from node.tui.progress import JoinReporter
 
-_COPIES = {"upstream": "training on", "span": "serving"}
-"""What copies of others' blocks are for, and how that is told."""
+_COPIES = {
+    ReasonCode.UPSTREAM_NOT_FRESH: "training on",
+    ReasonCode.COPY_NOT_FRESH: "serving",
+}
+"""What is the matter where copies of others' blocks are old, and what they are for."""
 
 
 class Volunteer:
@@ -68,7 +73,7 @@ class Volunteer:
         self._addresses = joined.peer.addresses()[:2]
         self._block = joined.block
         self._span = joined.span
-        self._copies: dict[str, BlockCopies] = {}
+        self._copies: dict[ReasonCode, BlockCopies] = {}
         self._state: LeaseState = "joining"
         self._replica: Replica | None = None
         self._is_first = joined.is_first
@@ -78,7 +83,7 @@ class Volunteer:
         self._neighbourhood = Neighbourhood(
             joined.peer,
             lambda: [*joined.initial_peers, *joined.state_dir.remembered_peers()],
-            self._show,
+            joined.record.show,
             joined.clock,
             on_rejoin=self._keeper.poke,
         )
@@ -170,7 +175,7 @@ class Volunteer:
             ],
             self._stop.ask_to_rebuild,
         )
-        for watch in (health, self._neighbourhood):
+        for watch in (health, self._neighbourhood, ReasonWatch(self._record, self._joined.clock)):
             watch.start()
             stack.callback(watch.stop)
 
@@ -198,7 +203,7 @@ class Volunteer:
             is_finishing=self._joined.manners.is_finishing,
         )
         self._record.write()
-        self._show("memory cap", self._joined.manners.memory_problem)
+        self._record.show(ReasonCode.MEMORY_OVER_CAP, self._joined.manners.memory_problem)
         self._keeper.poke()
 
     def _make_upstream(
@@ -208,7 +213,7 @@ class Volunteer:
         num_copies = block if self._manifest.objective.name == "cascade" else 0
         upstream = UpstreamStack(self._manifest, num_copies, device.device)
         self._copy(
-            "upstream",
+            ReasonCode.UPSTREAM_NOT_FRESH,
             range(num_copies),
             lambda index, weights, _: upstream.adopt(index, weights),
             self._manifest.objective.upstream_refresh_rounds,
@@ -227,12 +232,12 @@ class Volunteer:
             services[index] = copy
 
         others = [index for index in self._span or () if index != self._block]
-        self._copy("span", others, adopt, MAX_ROUND_LAG, stack)
+        self._copy(ReasonCode.COPY_NOT_FRESH, others, adopt, MAX_ROUND_LAG, stack)
         return SpanService(services)
 
     def _copy(
         self,
-        purpose: str,
+        purpose: ReasonCode,
         blocks: Collection[int],
         adopt: Adopt,
         refresh_rounds: int,
@@ -281,7 +286,7 @@ class Volunteer:
     # --- between rounds ------------------------------------------------------------------------
 
     def _between_rounds(self) -> None:
-        self._show("swarm", self._keeper.problem)
+        self._record.show(ReasonCode.SWARM_NO_ANSWER, self._keeper.problem)
         self._refresh_copies()
 
     def _refresh_copies(self) -> None:
@@ -291,13 +296,7 @@ class Volunteer:
         for purpose, copies in self._copies.items():
             for index in copies.between_rounds(view):
                 self._reporter.line(f"{_COPIES[purpose]} a copy of block {index} from now on")
-            self._show(purpose, copies.problem)
-
-    def _show(self, kind: str, problem: str) -> None:
-        if problem:
-            self._record.warn(kind, problem)
-        else:
-            self._record.clear(kind)
+            self._record.show(purpose, copies.problem)
 
     # --- leaving, and what others see ----------------------------------------------------------
 
@@ -336,7 +335,7 @@ class Volunteer:
         )
 
     def _served_copies(self) -> list[BlockCopy]:
-        copies = self._copies.get("span")
+        copies = self._copies.get(ReasonCode.COPY_NOT_FRESH)
         rounds = {} if copies is None else copies.rounds
         return [
             BlockCopy(block=index, round_index=round_index)

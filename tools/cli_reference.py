@@ -33,6 +33,7 @@ _SEE = {
     "bt-node join": "[run a node](../run-a-node.md)",
     "bt-node doctor": "[the doctor](../doctor.md), [its JSON](doctor-json.md)",
     "bt-node status": "[its JSON](status-json.md)",
+    "bt-node why": "[all reasons](reasons.md)",
     "bt-node serve": "[serve the model](../serve.md)",
     "bt-bootstrap": "[run a bootstrap peer](../run-a-bootstrap-peer.md)",
 }

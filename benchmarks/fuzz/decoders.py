@@ -70,6 +70,8 @@ from bt_p2p.testing.clock import START_S
 from bt_p2p.testing.tiny import tiny_identity, tiny_lease, tiny_manifest, tiny_weights
 from node.export import FACTS_NAME, ModelExport, load_export, save_export
 from node.manifests import read_manifest
+from node.reasons.code import ReasonCode
+from node.reasons.reason import Reason
 from node.serve.api_error import ApiError
 from node.serve.schema import parse_request
 from node.snapshot import SNAPSHOT_NAME, NodeSnapshot, read_snapshot
@@ -455,7 +457,7 @@ def _files(folder: Path) -> Iterable[Decoder]:
         loss_history=[2.0, 1.5],
         last_average_at_s=START_S,
         addresses=[_ADDRESS],
-        warnings=["upstream: none"],
+        noted=[Reason(code=ReasonCode.DISK_LOW, evidence="1 MiB", since_s=START_S)],
     )
     yield Decoder(
         name="manifest file",

@@ -145,6 +145,20 @@ MAX_REDIAL_S = 60.0
 """Longest of these pauses."""
 ROUTINE_REDIAL_S = 120.0
 """A node with neighbours dials some known peers that are not among them this often."""
+STALL_STEPS = 20
+"""A node that makes no step for so many times the usual time of one is stalled ..."""
+MIN_STALL_S = 30.0
+"""... but not before this time, ..."""
+FIRST_STEP_S = 180.0
+"""... and before its first step, for which a GPU may have to be prepared, not before this one."""
+SILENT_AFTER_S = 30.0
+"""A node writes its snapshot every second; one that is older shows that the node is frozen."""
+ROUNDS_WITHOUT_AVERAGE = 3
+"""A node that had or has partners warns when so many rounds in a row ended without an average."""
+TOKEN_WARNING_S = 7 * 86_400.0
+"""A node warns so long before its run token expires: its owner has to ask another person."""
+TWIN_PERIOD_S = 30.0
+"""Pause between two looks for another node that uses this node's key."""
 
 # Rounds
 MATCHMAKING_S = 3.0

@@ -68,6 +68,19 @@ def check_membership(
         )
 
 
+def membership_expires_at_s(membership: bytes) -> int:
+    """When a membership that was checked expires, in DHT time.
+
+    Raises:
+        WireFormatError: it was not checked, and is malformed.
+    """
+    match wire.unpack(membership, max_size_bytes=MAX_MEMBERSHIP_SIZE_BYTES):
+        case [int(expires_at_s), bytes()]:
+            return expires_at_s
+        case _:
+            raise WireFormatError("a membership is a list of expiry and signature")
+
+
 def token_of(membership: bytes) -> str:
     """A membership as one word, for people to send."""
     return base64.urlsafe_b64encode(membership).decode()

@@ -42,8 +42,10 @@ from bt_p2p.averaging.schedule import average_timeout_s, matchmaking_s
 from bt_p2p.errors import (
     AveragingError,
     GroupNotFormedError,
+    OwnWeightsError,
     ProtocolError,
     RoundFailedError,
+    RoundTimeoutError,
     SwarmError,
 )
 from bt_p2p.protocol import wire
@@ -326,7 +328,7 @@ class HivemindPendingAverage:
         """Bring the weights, wait for the group, and return its average."""
         if not is_finite(weights):
             self.cancel()
-            raise RoundFailedError("own weights are not finite, so they were not sent")
+            raise OwnWeightsError("own weights are not finite, so they were not sent")
         deadline_s = time.monotonic() + timeout_s
         with self._locked_buffers(timeout_s):
             for (name, buffer), begun in zip(
@@ -341,7 +343,7 @@ class HivemindPendingAverage:
             result = self._control.result(max(0.0, deadline_s - time.monotonic()))
         except TimeoutError as exc:
             self.cancel()
-            raise RoundFailedError(f"the average took over {timeout_s:.0f} s") from exc
+            raise RoundTimeoutError(f"the average took over {timeout_s:.0f} s") from exc
         except Exception as exc:  # hivemind raises many kinds here
             raise _averaging_error(exc) from exc
         finally:
@@ -361,7 +363,7 @@ class HivemindPendingAverage:
         lock = self._averager.lock_averaged_tensors
         if not lock.acquire(timeout=timeout_s):
             self.cancel()
-            raise RoundFailedError("the exchange of an earlier round has not ended yet")
+            raise RoundTimeoutError("the exchange of an earlier round has not ended yet")
         try:
             yield
         finally:

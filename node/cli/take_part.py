@@ -217,3 +217,11 @@ def status(
         state_path=state_path(state_dir),
         debug=debug,
     )
+
+
+@app.command()
+def why(as_json: Json = False, state_dir: State = None) -> int:
+    """Say why the node that runs here is idle, slow, alone or refused, and what to do next."""
+    from node.commands.why import show_why
+
+    return show_why(as_json=as_json, state_path=state_path(state_dir))

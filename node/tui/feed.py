@@ -12,7 +12,7 @@ from bt_p2p.protocol.overview import SwarmOverview
 from node.snapshot import NodeSnapshot
 from node.tui.format import format_duration
 from node.tui.trends import Trends
-from node.tui.words import stall_words
+from node.tui.words import silence_words
 
 Poll = Callable[[], tuple[SwarmOverview | None, NodeSnapshot | None]]
 """Asks the swarm and looks at this machine; may take seconds, may raise."""
@@ -92,7 +92,7 @@ class Feed:
         """Take over an answer; without an overview the last one stays, and grows old."""
         with self._lock:
             self._snapshot = snapshot
-            self._stall = stall_words(snapshot, now_s=self._clock.now_s()) if snapshot else ""
+            self._stall = silence_words(snapshot, now_s=self._clock.now_s()) if snapshot else ""
             self._error = ""
             if overview is not None:
                 self._overview = overview

@@ -45,6 +45,7 @@ from node.tui.words import (
     share_words,
     swarm_words,
     uncovered_words,
+    warning_words,
 )
 
 MIN_WIDTH, MIN_HEIGHT = 40, 8
@@ -159,7 +160,7 @@ def _arrange(
     if overview is not None and overview.uncovered:
         short_of = canvas.width * 2 - 2
         warnings.append(uncovered_words(overview, initial_peers, max_width=short_of))
-    warnings += snapshot.warnings if snapshot is not None else []
+    warnings += warning_words(snapshot) if snapshot is not None else []
     lines = _title(overview, snapshot, canvas)
     lines += warning_lines(warnings, canvas, max_lines=max(2, canvas.height // 4))
     node: Sequence[NodeRow] = ()

@@ -15,12 +15,13 @@ from rich.live import Live
 from rich.text import Text
 
 from bt_p2p.clock import Clock, SystemClock
+from node.reasons.judge import reasons_of
 from node.snapshot import NodeSnapshot
 from node.tui.canvas import DIM, Canvas
 from node.tui.format import format_bytes, format_loss, format_rate, plain
 from node.tui.panels import node_panel, warning_lines
 from node.tui.terminal import is_ascii
-from node.tui.words import block_words
+from node.tui.words import block_words, warning_words
 
 _MIN_REDRAW_S = 0.25
 _WATCH_S = 1.0
@@ -163,7 +164,7 @@ class JoinReporter:
         panel = node_panel(snapshot, now_s=now_s, canvas=canvas, max_rows=_MAX_ROWS)
         warnings: list[Text] = []
         if height > 2 * _MAX_ROWS:
-            warnings = warning_lines(snapshot.warnings, canvas, max_lines=_MAX_WARNING_LINES)
+            warnings = warning_lines(warning_words(snapshot), canvas, max_lines=_MAX_WARNING_LINES)
         return Group(*warnings, panel)
 
 
@@ -186,8 +187,12 @@ def event_lines(
             f"loss {format_loss(after.loss)} nats/byte; {format_rate(after.bytes_per_s)}; "
             f"{format_bytes(after.bytes_sent)} sent"
         )
-    known = set(before.warnings) if before is not None else set()
-    lines += [f"warning: {warning}" for warning in after.warnings if warning not in known]
+    known = {reason.code for reason in reasons_of(before)} if before is not None else set()
+    lines += [
+        f"warning: {reason.line}"
+        for reason in reasons_of(after)
+        if reason.is_warning and reason.code not in known
+    ]
     return lines
 
 

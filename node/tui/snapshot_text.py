@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bt_p2p.protocol.lease import Lease
 from bt_p2p.protocol.overview import SwarmOverview
+from node.reasons.judge import reasons_of
 from node.snapshot import NodeSnapshot
 from node.tui.block_table import COLUMNS as BLOCK_COLUMNS
 from node.tui.block_table import block_row
@@ -21,9 +22,10 @@ from node.tui.words import (
     joining_words,
     model_words,
     need_words,
-    stall_words,
+    silence_words,
     swarm_words,
     uncovered_words,
+    warning_words,
 )
 
 _LABEL_WIDTH = 9
@@ -136,7 +138,8 @@ def _warnings(
     elif overview.uncovered:
         warnings.append(uncovered_words(overview, initial_peers))
     if snapshot is not None:
-        warnings += [*filter(None, [stall_words(snapshot, now_s=now_s)]), *snapshot.warnings]
+        warnings += filter(None, [silence_words(snapshot, now_s=now_s)])
+        warnings += warning_words(snapshot)
     return warnings
 
 
@@ -173,6 +176,7 @@ def _holder_document(lease: Lease, now_s: float) -> dict[str, object]:
 
 
 def _node_document(snapshot: NodeSnapshot, now_s: float) -> dict[str, object]:
+    reasons = reasons_of(snapshot, now_s=now_s)
     return {
         "peer_id": snapshot.peer_id,
         "run_id": snapshot.run_id,
@@ -205,7 +209,8 @@ def _node_document(snapshot: NodeSnapshot, now_s: float) -> dict[str, object]:
         "addresses": list(snapshot.addresses),
         "reachable": snapshot.reachable or "unknown",
         "reachable_detail": snapshot.reachable_detail,
-        "warnings": list(snapshot.warnings),
+        "reasons": [reason.document() for reason in reasons],
+        "warnings": [reason.line for reason in reasons if reason.is_warning],
         "device": snapshot.device,
         "state_dir": snapshot.state_dir,
         "disk_used_bytes": snapshot.disk_used_bytes,

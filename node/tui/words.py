@@ -11,6 +11,7 @@ from bt_p2p.protocol.lease import Lease
 from bt_p2p.protocol.limits import LEASE_RENEW_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview
+from node.reasons.judge import reasons_of, silence_of
 from node.snapshot import NodeSnapshot
 from node.tui.format import (
     format_age,
@@ -25,8 +26,6 @@ from node.tui.format import (
 
 STALE_AGE_S = 2.5 * LEASE_RENEW_S
 """A lease this old has missed two renewals: its peer is probably gone."""
-STALL_AGE_S = 30.0
-"""A running node writes its snapshot far more often than this."""
 
 _MAX_LISTED = 5
 _TREND_ROUNDS = 10
@@ -142,15 +141,15 @@ def invalid_words(overview: SwarmOverview) -> str:
     return f"{plural(num_invalid, 'invalid record')} ignored" if num_invalid else ""
 
 
-def stall_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
+def warning_words(snapshot: NodeSnapshot) -> list[str]:
+    """What the owner of a node should look at, the gravest first, as its last report has it."""
+    return [reason.line for reason in reasons_of(snapshot) if reason.is_warning]
+
+
+def silence_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
     """That the node on this machine lives but has fallen silent; empty if it has not."""
-    silence_s = now_s - snapshot.updated_at_s
-    if not snapshot.updated_at_s or silence_s <= STALL_AGE_S:
-        return ""
-    return (
-        f"the node on this machine (process {snapshot.pid}) has reported nothing for "
-        f"{format_duration(silence_s)}; if it stays silent, stop it and start it again"
-    )
+    silence = silence_of(snapshot, now_s=now_s)
+    return "" if silence is None else f"{silence.line}; {silence.next_action}"
 
 
 def address_words(address: str, *, full: bool = False, ascii_only: bool = False) -> str:

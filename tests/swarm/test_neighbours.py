@@ -122,7 +122,7 @@ def test_two_halves_of_a_swarm_find_each_other(swarm, tmp_path: Path) -> None:
         assert half[1].peer_id in neighbours(swarm[1])
         directory = HivemindDirectory(swarm[1].dht)
         wait_until(lambda: manifest.run_id in directory.runs(), deadline_s=DEADLINE_S)
-        assert {} == watched.warnings
+        assert not any(watched.warnings.values())
 
 
 def test_a_wrong_clock_is_told_to_its_owner_only(swarm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +145,8 @@ def test_a_wrong_clock_is_told_to_its_owner_only(swarm, monkeypatch: pytest.Monk
         watched.neighbourhood.look()
 
         expected = "your clock is 47 s ahead of the swarm (3 peers asked)"
-        assert watched.warnings["clock"].startswith(expected)
-        assert watched.warnings["clock"] == watched.neighbourhood.clock_problem
+        assert watched.warnings["clock-off"].startswith(expected)
+        assert watched.warnings["clock-off"] == watched.neighbourhood.clock_problem
         assert "" == clock_problem(neighbours.clock_leads_s(swarm[0]))
     finally:
         wrong.stop()

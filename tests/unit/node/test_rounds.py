@@ -253,8 +253,10 @@ def test_an_average_that_is_worse_on_held_out_text_is_refused(tmp_path: Path) ->
     assert all(not torch.equal(start[name], sent) for name, sent in bench.averager.sent.items())
     assert [[], [], [], ["peer"]] == bench.not_counted
     assert {"peer": 0.0} == bench.averager.trust
-    [warning] = bench.record.snapshot.warnings
-    assert warning.startswith("refused: …peer: averages with it are 0.500 nats/byte worse")
+    [reason] = bench.record.snapshot.noted
+    assert reason.line.startswith(
+        "partner-refused: …peer: averages with it are 0.500 nats/byte worse"
+    )
 
 
 def test_the_averager_learns_what_the_round_began_with(tmp_path: Path) -> None:
@@ -270,7 +272,9 @@ def test_who_sends_malformed_weights_is_not_met_again(tmp_path: Path) -> None:
     error = RoundFailedError("lost …abc", blamed={"abc": "sent malformed weights"})
     bench = Bench(tmp_path, failing_with(error))
     bench.runner.run_round()
-    assert ["refused: …abc: sent malformed weights"] == bench.record.snapshot.warnings
+    assert ["partner-refused: …abc: sent malformed weights"] == [
+        each.line for each in bench.record.snapshot.noted
+    ]
     bench.runner.run_round()
     assert [[], ["abc"]] == bench.not_counted
 

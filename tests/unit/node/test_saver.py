@@ -47,7 +47,7 @@ class Node:
 
     @property
     def warnings(self) -> list[str]:
-        return self.record.snapshot.warnings
+        return [reason.line for reason in self.record.snapshot.noted]
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_little_room_is_a_warning(node, monkeypatch):
     monkeypatch.setattr("node.saver.free_bytes", lambda folder: 99_999)
     node.saver.look_at_disk()
     assert 1 == len(node.warnings)
-    assert node.warnings[0].startswith("disk: only 0 MiB are free")
+    assert node.warnings[0].startswith("disk-low: only 0 MiB are free")
     monkeypatch.undo()
     node.saver.look_at_disk()
     assert [] == node.warnings

@@ -12,6 +12,8 @@ from rich.console import Console, RenderableType
 from bt_p2p.protocol.lease import Lease, LeaseView
 from bt_p2p.protocol.manifest import ModelSpec, RunManifest
 from bt_p2p.protocol.overview import SwarmOverview, make_overview
+from node.reasons.code import ReasonCode
+from node.reasons.reason import Reason
 from node.snapshot import NodeSnapshot
 
 NOW_S = 1_750_000_000.0
@@ -57,7 +59,10 @@ def make_swarm(leases: list[Lease], *, num_blocks: int = 3, num_invalid: int = 0
 
 
 def make_snapshot(**values: Any) -> NodeSnapshot:
-    """A node that has trained block 1 for two hours."""
+    """A node that has trained block 1 for two hours; `warnings` are the evidence of one each."""
+    values["noted"] = [
+        Reason(code=ReasonCode.DISK_LOW, evidence=text) for text in values.pop("warnings", [])
+    ]
     return NodeSnapshot(
         **{
             "pid": 1234,

@@ -90,7 +90,7 @@ def test_ascii_locale_never_fails(node, now_s, clock, live):
         reporter.update(accented, now_s)
     text = written(console)
     assert "caf?" in text
-    assert "warning: ??" in text
+    assert "warning: disk-low: ??" in text
 
 
 def test_terminal_gets_a_panel_below_the_lines(node, now_s, clock):
@@ -213,7 +213,7 @@ def test_first_round_is_told():
 def test_new_warning_is_one_line(node):
     """A warning is reported when it appears, not while it lasts."""
     calm, warned = node(), node(warnings=["training alone for 4 min"])
-    expected = ["warning: training alone for 4 min"]
+    expected = ["warning: disk-low: training alone for 4 min"]
     assert [expected, []] == [event_lines(calm, warned), event_lines(warned, warned)]
 
 

@@ -19,6 +19,7 @@ SECTIONS = {
     "A holder": "holder",
     "A copy": "copy",
     "The node on this machine": "node",
+    "A reason": "reason",
 }
 ROW = re.compile(r"\| `(?P<key>\w+)` \| (?P<type>[a-z ]+) \|")
 JSON_TYPES = {

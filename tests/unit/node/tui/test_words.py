@@ -17,7 +17,7 @@ from node.tui.words import (
     need_words,
     round_words,
     share_words,
-    stall_words,
+    silence_words,
     swarm_words,
     uncovered_words,
 )
@@ -157,10 +157,12 @@ def test_round_counts_down(node, now_s, ends_in_s, expected):
 
 def test_silent_node_is_reported(node, now_s):
     """A process that lives but reports nothing is a warning; a fresh report is not."""
-    assert "" == stall_words(node(), now_s=now_s)
-    assert "" == stall_words(node(updated_at_s=0.0), now_s=now_s)
-    words = stall_words(node(updated_at_s=now_s - 60), now_s=now_s)
-    assert words.startswith("the node on this machine (process 1234) has reported nothing for 60 s")
+    assert "" == silence_words(node(), now_s=now_s)
+    assert "" == silence_words(node(updated_at_s=0.0), now_s=now_s)
+    words = silence_words(node(updated_at_s=now_s - 60), now_s=now_s)
+    assert words.startswith(
+        "silent: the node on this machine (process 1234) has reported nothing for 60 s"
+    )
 
 
 @pytest.mark.parametrize(
