@@ -18,9 +18,9 @@
     |   `-- BootstrapError            none of the initial peers could be reached
     |-- AveragingError                a round ended without an average
     |   |-- GroupNotFormedError       nobody else was there in time
-    |   |-- OwnWeightsError           own weights are not finite, so they were not sent
     |   |-- AverageRefusedError       the average is whole, but may not be adopted
     |   `-- RoundFailedError          a group formed, but the average is partial
+    |       |-- OwnWeightsError       own weights are not finite, so they were not sent
     |       `-- RoundTimeoutError     it was not there at its deadline
     |-- BusyError                     a holder has no room for this client now
     |-- CacheLostError                a holder has given up a client's cache
@@ -131,10 +131,6 @@ class GroupNotFormedError(AveragingError):
     """Nobody else was there in time."""
 
 
-class OwnWeightsError(AveragingError):
-    """Own weights are not finite, so they were not sent."""
-
-
 class AverageRefusedError(AveragingError):
     """The average is whole, but this replica keeps its own weights."""
 
@@ -146,6 +142,10 @@ class RoundFailedError(AveragingError):
         """Keep what the members did by whose fault it failed, by their full peer ids."""
         super().__init__(message)
         self.blamed = dict(blamed or {})
+
+
+class OwnWeightsError(RoundFailedError):
+    """Own weights are not finite, so they were not sent."""
 
 
 class RoundTimeoutError(RoundFailedError):
