@@ -277,7 +277,7 @@ def _check_upload(manifest: RunManifest, settings: Settings) -> None:
     size_bytes = block_sizes(manifest.model, manifest.objective, batch_size=1).weights_size_bytes
     if manifest.rounds.compression == "float16":
         size_bytes //= 2
-    needed = slowest_upload_bytes_per_s(size_bytes)
+    needed = slowest_upload_bytes_per_s(size_bytes, manifest.rounds.round_s)
     if settings.upload_bytes_per_s is not None and settings.upload_bytes_per_s < needed:
         raise ConfigError(
             f"upload_bytes_per_s is {settings.upload_bytes_per_s}, but averages of this run, with "

@@ -75,6 +75,17 @@ class LeaseKeeper:
         leases = self._directory.read(self._manifest)
         return make_overview(self._manifest, leases, now_s=self._clock.now_s())
 
+    def recent_view(self, max_age_s: float) -> SwarmOverview:
+        """The last view if it is recent, else a new one.
+
+        Raises:
+            SwarmError: the DHT does not answer.
+        """
+        latest = self.latest
+        if latest is not None and self._clock.now_s() - latest.taken_at_s <= max_age_s:
+            return latest
+        return self.view()
+
     def renew(self) -> None:
         """Announce the lease now, and the manifest when it is due.
 

@@ -14,7 +14,7 @@ from bt_p2p.chain.service import LocalBlockService
 from bt_p2p.errors import SwarmError, TrainingError
 from bt_p2p.model.sizes import block_sizes
 from bt_p2p.protocol.identity import short_peer_id
-from bt_p2p.protocol.limits import MAX_ROUND_LAG
+from bt_p2p.protocol.limits import LOOK_BEFORE_SEARCH_S
 from bt_p2p.protocol.overview import SwarmOverview
 from bt_p2p.swarm.block_rpc import HivemindBlockServer
 from bt_p2p.training.trainer import BlockTrainer
@@ -22,6 +22,7 @@ from node.catch_up import CatchUp
 from node.download_pace import must_sync
 from node.joined import Joined
 from node.keeper import LeaseKeeper
+from node.partners import NOBODY, Partners, count_partners
 from node.reasons.code import ReasonCode
 from node.resources import checkpoint_size_bytes
 from node.rounds import RoundResult, RoundRunner
@@ -147,7 +148,8 @@ class Replica:
             self._trainer,
             averager,
             self._gate,
-            count_partners=lambda refused: self._count_partners(refused) if is_clock_right() else 0,
+            look=self._keeper.poke,
+            count_partners=lambda refused: self._partners(refused, is_clock_right()),
             record=self._record,
             stop=self._stop,
             clock=self._clock,
@@ -295,19 +297,17 @@ class Replica:
             requests_served=self._service.num_requests,
         )
 
-    def _count_partners(self, refused: Collection[str]) -> int:
+    def _partners(self, refused: Collection[str], is_clock_right: bool) -> Partners:
         """Other live replicas of our block that are close enough to average with."""
-        view = self._keeper.view()
-        if self._is_behind:
-            return 0
+        if self._is_behind or not is_clock_right:
+            return NOBODY
+        view = self._keeper.recent_view(LOOK_BEFORE_SEARCH_S)
         if self._is_newcomer and self._must_sync(self._newest_round(view)):
             self._is_behind = True  # others came while it trained; after this round it follows them
-            return 0
-        return sum(
-            lease.peer_id != self._peer.peer_id
-            and lease.peer_id not in refused
-            and lease.state == "training"
-            and not lease.is_paused
-            and abs(lease.round_index - self._trainer.round_index) <= MAX_ROUND_LAG
-            for lease in view.blocks[self._block].holders
+            return NOBODY
+        return count_partners(
+            view.blocks[self._block].holders,
+            apart_from={self._peer.peer_id, *refused},
+            round_index=self._trainer.round_index,
+            read_at_s=view.taken_at_s,
         )

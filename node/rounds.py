@@ -19,6 +19,7 @@ from bt_p2p.averaging.gate import Gate
 from bt_p2p.averaging.outer import OuterMomentum
 from bt_p2p.averaging.schedule import (
     average_timeout_s,
+    look_starts_s,
     matchmaking_starts_s,
     next_round_end_s,
 )
@@ -35,6 +36,7 @@ from bt_p2p.errors import (
 from bt_p2p.protocol.identity import short_peer_id
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.training.trainer import BlockTrainer
+from node.partners import NOBODY, Partners
 from node.reasons.code import ReasonCode
 from node.reasons.outcome import code_of
 from node.record import NodeRecord
@@ -80,7 +82,8 @@ class RoundRunner:
         averager: GroupAverager,
         gate: Gate,
         *,
-        count_partners: Callable[[Collection[str]], int],
+        look: Callable[[], None],
+        count_partners: Callable[[Collection[str]], Partners],
         record: NodeRecord,
         stop: StopRequest,
         clock: Clock,
@@ -93,6 +96,7 @@ class RoundRunner:
             trainer: owns the block; its `round_index` is where to go on.
             averager: finds the other replicas.
             gate: judges averages, and remembers whom not to meet.
+            look: called a moment before each search; it must not wait for the network.
             count_partners: how many other replicas of the block are live now, beside the peers
                 given; may raise SwarmError.
             record: kept up to date while steps go on.
@@ -105,6 +109,7 @@ class RoundRunner:
         self._trainer = trainer
         self._averager = averager
         self._gate = gate
+        self._look = look
         self._count_partners = count_partners
         self._record = record
         self._stop = stop
@@ -143,14 +148,19 @@ class RoundRunner:
             return None
         return self._finish(partners, loss)
 
-    def _train_until(self, ends_at_s: float) -> tuple[int, float]:
+    def _train_until(self, ends_at_s: float) -> tuple[Partners, float]:
         """Local steps, and on the way the search for the group; returns partners and mean loss."""
         search_at_s = matchmaking_starts_s(ends_at_s, self._manifest.rounds.round_s)
+        look_at_s = look_starts_s(ends_at_s, self._manifest.rounds.round_s)
         started_s = self._clock.monotonic_s()
-        total_nats, total_bytes, partners, bad_in_a_row = 0.0, 0, 0, 0
-        is_searching, step_s = False, 0.0
+        total_nats, total_bytes, bad_in_a_row = 0.0, 0, 0
+        partners, step_s = NOBODY, 0.0
+        has_looked = is_searching = False
         before = self._record.snapshot
         while self._clock.now_s() < ends_at_s and not self._is_broken_off:
+            if not has_looked and self._clock.now_s() >= look_at_s:
+                has_looked = True
+                self._look()
             # a step that would run past the moment is not started before the search
             if not is_searching and self._clock.now_s() + step_s >= search_at_s:
                 is_searching = True
@@ -196,21 +206,21 @@ class RoundRunner:
             usual_step_s=_STEP_MEMORY * usual_s + (1 - _STEP_MEMORY) * step_s,
         )
 
-    def _begin_average(self, ends_at_s: float) -> int:
+    def _begin_average(self, ends_at_s: float) -> Partners:
         """Start looking for the group unless this replica is alone; how many others there are."""
         try:
             partners = self._count_partners(self._gate.refused)
         except SwarmError as exc:
             logger.warning("round %d goes on alone: %s", self._trainer.round_index, exc)
-            return 0
-        if partners:
+            return NOBODY
+        if partners.num_possible:
             report = PartnerReport(round_index=self._trainer.round_index)
             self._pending = self._averager.begin(
                 report, ends_at_s=ends_at_s, trust=self._gate.trust
             )
         return partners
 
-    def _finish(self, expected_partners: int, loss: float) -> RoundResult:
+    def _finish(self, sought: Partners, loss: float) -> RoundResult:
         """Average and adopt, or keep one's own weights; either way the round counts."""
         round_index = self._trainer.round_index
         partners, outcome, is_failure = 0, "alone", False
@@ -221,14 +231,16 @@ class RoundRunner:
         if pending is not None:
             self._record.update(state="averaging")
             try:
-                average = self._average(pending, agreed, expected_partners)
+                average = self._average(pending, agreed, sought.num_possible)
                 partners, agreed, code = len(average.partners), average.weights, None
                 round_index = round_after(average, round_index=round_index)
                 self._trainer.load_weights(self._outer.step(agreed))
                 outcome = f"averaged with {partners} replica{'s' if partners != 1 else ''}"
             except GroupNotFormedError as exc:
-                outcome, is_failure, is_alone = f"alone: {exc}", True, True
-                code = code_of(exc)
+                outcome, is_alone = f"alone: {exc}", True
+                is_failure = sought.num_expected > 0
+                if is_failure:
+                    code = code_of(exc)
                 round_index += 1
             except AveragingError as exc:
                 outcome, is_failure, code = f"dropped: {exc}", True, code_of(exc)
@@ -255,7 +267,7 @@ class RoundRunner:
         )
 
     def _average(
-        self, pending: PendingAverage, own: dict[str, Tensor], expected_partners: int
+        self, pending: PendingAverage, own: dict[str, Tensor], num_partners: int
     ) -> GroupAverage:
         if not is_finite(own):
             pending.cancel()
@@ -266,7 +278,9 @@ class RoundRunner:
                 own,
                 start=self._start,
                 num_samples=self._trainer.samples_in_round,
-                timeout_s=average_timeout_s(size_bytes, expected_partners + 1),
+                timeout_s=average_timeout_s(
+                    size_bytes, num_partners + 1, self._manifest.rounds.round_s
+                ),
             )
         except RoundFailedError as exc:
             self._gate.blame(exc.blamed)

@@ -18,6 +18,10 @@ from node.demo.processes import DemoProcess
 _GRACE_S = 15.0
 """A volunteer under SIGTERM ends within this time, on a busy machine too."""
 _MAX_ATTACK_S = 90.0
+_MAX_RECOVERY_S = 90.0
+"""A fault that ends a process is over after this time, whatever has become of its victim."""
+_NOTICED_S = 20.0
+"""A node notices within this time that one of its children is gone."""
 _SLOW_ONE_WAY_S = 0.1
 _SLOW_BYTES_PER_S = 250_000.0
 
@@ -29,7 +33,7 @@ class Injected:
     at_s: float
     """Since the start of the faults."""
     until_s: float
-    """When it was over; of `kill` and `restart`, when the program was started again."""
+    """When it was over; of those that end a process, when the victim trained again."""
     kind: FaultKind
     victim: str
     block: int
@@ -62,19 +66,21 @@ class Injector:
         self._plan = list(plan)
         self._say = say
         self._hostile = fleet.start_hostile()
+        self._late: list[PlannedFault] = []
+        self._over_at_s = max((fault.at_s for fault in plan), default=0.0)
         self._active: list[_Active] = []
         self._num_attackers = 0
         self.started_s = now_s()
         self.done: list[Injected] = []
         self.num_skipped = 0
-        """Nobody was well, or the kind was not possible at that moment."""
+        """Nobody was well, or the kind was not possible, from their time to the end of the plan."""
         self.slow_leavers: list[str] = []
         """Volunteers that did not end in time after SIGTERM."""
 
     @property
     def is_over(self) -> bool:
         """Whether the plan is through and everything is undone."""
-        return not self._plan and not self._active
+        return not self._plan and not self._late and not self._active
 
     def tick(self) -> None:
         """Do what is due; call several times a second."""
@@ -83,9 +89,13 @@ class Injector:
                 self._active.remove(active)
                 self._note(active)
         while self._plan and self._plan[0].at_s <= now_s() - self.started_s:
-            fault = self._plan.pop(0)
-            if not self._begin(fault):
-                self.num_skipped += 1
+            self._late.append(self._plan.pop(0))
+        for fault in list(self._late):
+            if self._begin(fault):
+                self._late.remove(fault)
+        if not self._plan and now_s() - self.started_s > self._over_at_s:
+            self.num_skipped += len(self._late)
+            self._late.clear()
 
     def _note(self, active: _Active) -> None:
         if not active.begun.leaves_free:
@@ -140,14 +150,15 @@ class Injector:
                 member.kill()
 
         def poll() -> bool:
-            if now_s() < until_s or victim.is_running:
-                return False
-            self._fleet.launch(victim)
-            return True
+            if victim.is_meant_to_run:
+                return _is_back(victim, until_s)
+            if now_s() >= until_s and not victim.is_running:
+                self._fleet.launch(victim)
+            return False
 
         return _Begun("all processes" if is_all else "main process", poll)
 
-    def _kill_child(self, fault: PlannedFault, victim: Volunteer, _until_s: float) -> _Begun | None:
+    def _kill_child(self, fault: PlannedFault, victim: Volunteer, until_s: float) -> _Begun | None:
         children = victim.family()[1:]
         if not children:
             return None
@@ -155,7 +166,7 @@ class Injector:
         with contextlib.suppress(psutil.NoSuchProcess):
             name = child.name()
             child.kill()
-            return _Begun(name, lambda: True)
+            return _Begun(name, lambda: _is_back(victim, until_s, after_s=_NOTICED_S))
         return None
 
     def _freeze(self, fault: PlannedFault, victim: Volunteer, until_s: float) -> _Begun | None:
@@ -183,13 +194,14 @@ class Injector:
         late_s = now_s() + _GRACE_S
 
         def poll() -> bool:
+            if victim.is_meant_to_run:
+                return _is_back(victim, until_s)
             if victim.is_running and now_s() > late_s:
                 self.slow_leavers.append(victim.name)
                 psutil.Process(victim.pid).kill()
-            if victim.is_running or now_s() < until_s:
-                return False
-            self._fleet.launch(victim)
-            return True
+            if not victim.is_running and now_s() >= until_s:
+                self._fleet.launch(victim)
+            return False
 
         return _Begun("SIGTERM", poll)
 
@@ -245,6 +257,12 @@ class Injector:
             return True
 
         return _Begun(poison, poll, leaves_free=True)
+
+
+def _is_back(victim: Volunteer, since_s: float, *, after_s: float = 0.0) -> bool:
+    """Whether a victim trains again, or nobody should wait for it any longer."""
+    waited_s = now_s() - since_s
+    return waited_s > _MAX_RECOVERY_S or (waited_s >= after_s and victim.is_training)
 
 
 def _has_attacked(attacker: DemoProcess) -> bool:

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import math
 
-from bt_p2p.protocol.limits import MATCHMAKING_S, MIN_TRANSFER_BYTES_PER_S
+from bt_p2p.protocol.limits import (
+    LOOK_BEFORE_SEARCH_S,
+    MATCHMAKING_S,
+    MIN_TRANSFER_BYTES_PER_S,
+)
 
 _HEAD_START_S = 0.5
 """Replicas start looking this much earlier than needed, so that none declares itself too late."""
+
+_MIN_DELAY_S = 3.0
+"""Of an exchange, beside the time for its bytes: a late group and a busy machine need as much."""
+_MAX_DELAY_S = 5.0
 
 
 def next_round_end_s(now_s: float, round_s: float) -> float:
@@ -35,20 +43,28 @@ def matchmaking_starts_s(round_end_s: float, round_s: float) -> float:
     return round_end_s - matchmaking_s(round_s) - _HEAD_START_S
 
 
-def average_timeout_s(size_bytes: int, num_replicas: int) -> float:
+def look_starts_s(round_end_s: float, round_s: float) -> float:
+    """When to see who is there, before the search: never in the first third of a round."""
+    return matchmaking_starts_s(round_end_s, round_s) - min(LOOK_BEFORE_SEARCH_S, round_s / 3)
+
+
+def average_timeout_s(size_bytes: int, num_replicas: int, round_s: float) -> float:
     """Deadline for exchanging weights of a size with a group, on the slowest link we allow for.
 
-    Every member sends and receives about twice its weights, whatever the size of the group.
+    Every member sends and receives about twice its weights, whatever the size of the group. What is
+    allowed for delays is so short that an average which fails does not cost the next round as well,
+    if rounds last for 10 s at least.
     """
-    return 5.0 + 2 * min(num_replicas, 2) * size_bytes / MIN_TRANSFER_BYTES_PER_S
+    transfer_s = 2 * min(num_replicas, 2) * size_bytes / MIN_TRANSFER_BYTES_PER_S
+    return min(_MAX_DELAY_S, max(_MIN_DELAY_S, 0.3 * round_s)) + transfer_s
 
 
-def slowest_upload_bytes_per_s(size_bytes: int) -> int:
+def slowest_upload_bytes_per_s(size_bytes: int, round_s: float) -> int:
     """Who sends more slowly than this cannot bring weights of a size to a large group in time.
 
     Other traffic shares the line, so half of the deadline has to do.
     """
-    return math.ceil(2 * 2 * size_bytes / average_timeout_s(size_bytes, num_replicas=2))
+    return math.ceil(2 * 2 * size_bytes / average_timeout_s(size_bytes, 2, round_s))
 
 
 def payload_size_bytes(size_bytes: int, group_size: int) -> int:

@@ -163,6 +163,14 @@ TWIN_PERIOD_S = 30.0
 # Rounds
 MATCHMAKING_S = 3.0
 """Replicas that reach the end of a round look for each other this long."""
+LOOK_BEFORE_SEARCH_S = 3.0
+"""So long before the search for a group, leases are renewed and read. Peers that do not answer are found out
+then, and delay nobody in the search; a lease that is not new by then is that of a dead replica."""
+FRESH_LEASE_S = 9.0
+"""A replica whose lease is older than this is not expected, though it is looked for: less than `LEASE_RENEW_S`,
+and less than a round of 10 s, so that whoever died in the round before is known to be gone."""
+STRANGER_PENALTY_S = 600.0
+"""A peer that led a group with somebody who must not average in a closed run is not followed for this time."""
 LATE_PARTNER_S = 1.5
 """After the end of a round a replica waits this long for a group before it goes on alone."""
 MAX_ROUND_LAG = 3

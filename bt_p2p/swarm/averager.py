@@ -227,7 +227,7 @@ class HivemindAverager:
             buffer.numel() * buffer.element_size() for buffer in self._buffers.values()
         )
         search_s = matchmaking_s(manifest.rounds.round_s)
-        timeout_s = average_timeout_s(size_bytes, num_replicas=2)
+        timeout_s = average_timeout_s(size_bytes, 2, manifest.rounds.round_s)
         self._averager = _CompleteAverager(
             list(self._buffers.values()),
             dht,
@@ -238,9 +238,9 @@ class HivemindAverager:
             compression=_COMPRESSIONS[manifest.rounds.compression](),
             admits=functools.partial(_is_member, manifest),
             allow_state_sharing=False,
-            next_chunk_timeout=timeout_s / 4,
-            sender_timeout=timeout_s / 4,
-            reducer_timeout=timeout_s / 2,
+            next_chunk_timeout=timeout_s / 3,
+            sender_timeout=timeout_s / 3,
+            reducer_timeout=timeout_s * 2 / 3,
             allreduce_timeout=timeout_s,
             shutdown_timeout=STOP_TIMEOUT_S / 4,
             client_mode=False,  # a client of the DHT is reached through a relay

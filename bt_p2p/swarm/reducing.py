@@ -6,6 +6,7 @@ result of the step, or with its error.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,10 +27,14 @@ from hivemind.compression import (
 )
 from hivemind.p2p import PeerID
 from hivemind.proto import averaging_pb2
+from hivemind.utils import get_dht_time
 from torch import Tensor
 
 from bt_p2p.averaging.averager import Share
 from bt_p2p.averaging.merge import Observation, ShareMerger
+from bt_p2p.protocol.limits import MAX_REMEMBERED_PEERS, STRANGER_PENALTY_S
+
+logger = logging.getLogger(__name__)
 
 
 class MemberFailedError(MatchmakingException):
@@ -223,18 +228,43 @@ class CompleteRunner(AllReduceRunner):
         }
 
 
+class StrangerInGroupError(MatchmakingException):
+    """A leader has brought somebody who is not admitted."""
+
+
 class SelectiveMatchmaking(Matchmaking):
-    """Neither leads nor follows peers that are refused, nor groups with peers that are not admitted."""
+    """Neither leads nor follows peers that are refused, nor groups with peers that are not admitted.
+
+    Every honest leader turns those away who are not admitted. So one that does not, or is not admitted itself,
+    is not followed again for a while: it costs what is left of one search.
+    """
 
     refuses: Callable[[PeerID], bool] = staticmethod(lambda _peer_id: False)
 
     admits: Callable[[PeerID, bytes], bool] = staticmethod(lambda _peer_id, _gather: True)
     """Given a peer and what it wants to be gathered."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As in hivemind."""
+        super().__init__(*args, **kwargs)
+        self._shunned_until_s: dict[PeerID, float] = {}
+
     async def _request_join_group(self, leader: PeerID) -> Any:
-        if self.refuses(leader):
+        if self.refuses(leader) or self._shunned_until_s.get(leader, 0.0) > get_dht_time():
             return None
-        return await super()._request_join_group(leader)
+        try:
+            return await super()._request_join_group(leader)
+        except StrangerInGroupError as exc:
+            logger.warning("not following …%s: %s", str(leader)[-6:], exc)
+            self._shun(leader)
+            return None
+
+    def _shun(self, leader: PeerID) -> None:
+        now_s = get_dht_time()
+        kept = {peer: until_s for peer, until_s in self._shunned_until_s.items() if until_s > now_s}
+        if len(kept) >= MAX_REMEMBERED_PEERS:  # new ids are free: the oldest goes
+            del kept[min(kept, key=kept.__getitem__)]
+        self._shunned_until_s = {**kept, leader: now_s + STRANGER_PENALTY_S}
 
     def _check_reasons_to_reject(self, request: Any, context: Any) -> Any:
         if self.refuses(context.remote_id) or not self.admits(context.remote_id, request.gather):
@@ -247,7 +277,7 @@ class SelectiveMatchmaking(Matchmaking):
             msg.ordered_peer_ids, msg.gathered, strict=False
         ):  # checked there
             if not self.admits(PeerID(member), gather):
-                raise MatchmakingException(
+                raise StrangerInGroupError(
                     f"…{str(PeerID(member))[-6:]} has no membership of this closed run"
                 )
         return await super().follower_assemble_group(leader, msg)

@@ -73,7 +73,7 @@ class Peer:
         membership: str = "",
     ) -> dict[str, Any]:
         """Start an averager of flat tensors; an exchange may take `exchange_s`."""
-        averager_module.average_timeout_s = lambda _size, num_replicas: exchange_s
+        averager_module.average_timeout_s = lambda *_sizes: exchange_s
         handler = signal.getsignal(signal.SIGINT)
         self._shapes = {f"t{index}": (size,) for index, size in enumerate(sizes)}
         self._averager = HivemindAverager(

@@ -113,6 +113,26 @@ def test_a_peer_that_listens_nowhere_is_found_behind_a_relay(start, public) -> N
         reach(lost.peer_id)
 
 
+@pytest.mark.slow
+def test_a_peer_behind_two_relays_goes_on_when_one_is_killed(start, public) -> None:
+    """It says which place it has lost, and is found at the other one."""
+    from bt_p2p.swarm.checkup import echo
+
+    doomed = start("/ip4/127.0.0.1/tcp/0", public.addresses()[0])
+    entries = (doomed.addresses()[0], public.addresses()[0])
+    hidden = start(None, *entries, relays=tuple(map(parse_peer_address, entries)))
+    other = start(None, *entries, is_client=True)
+    assert {doomed.peer_id, public.peer_id} == set(hidden.places.held)
+
+    doomed.stop(at_once=True)
+    hidden.loop.run(hidden.places.reserve_all(), timeout_s=TIMEOUT_S)
+
+    assert (public.peer_id,) == hidden.places.held
+    assert {doomed.peer_id} == set(hidden.places.problems)
+    work = echo(other.p2p, hidden.peer_id, size_bytes=1000, clock=SystemClock())
+    assert 1000 == other.loop.run(work, timeout_s=TIMEOUT_S).size_bytes
+
+
 def test_who_is_no_relay_says_so(start, public) -> None:
     """A hidden peer does not lend itself, and a stranger is not there."""
     from bt_p2p.swarm.relay import RelayPlaces, reserve

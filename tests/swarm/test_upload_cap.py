@@ -77,7 +77,7 @@ def test_averages_and_snapshots_together_stay_within_the_cap(local_peers, cap):
                 weights[index],
                 start=weights[index],
                 num_samples=1,
-                timeout_s=average_timeout_s(8 * SIZE, 2),
+                timeout_s=average_timeout_s(8 * SIZE, 2, 4.0),
             )
 
         with ThreadPoolExecutor(2) as pool:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bt_p2p.averaging.schedule import (
     average_timeout_s,
+    look_starts_s,
     matchmaking_s,
     matchmaking_starts_s,
     next_round_end_s,
@@ -66,9 +67,28 @@ def test_matchmaking_is_capped(round_s: float, expected: float) -> None:
 def test_deadlines_grow_with_the_weights_not_with_the_group() -> None:
     """Everybody sends about twice its weights, however many there are."""
     size = 10 * MIN_TRANSFER_BYTES_PER_S
-    assert 5.0 == average_timeout_s(0, 2)
-    assert average_timeout_s(size, 2) == average_timeout_s(size, 50)
-    assert average_timeout_s(size, 2) < average_timeout_s(2 * size, 2)
+    assert 5.0 == average_timeout_s(0, 2, 60.0)
+    assert average_timeout_s(size, 2, 60.0) == average_timeout_s(size, 50, 60.0)
+    assert average_timeout_s(size, 2, 60.0) < average_timeout_s(2 * size, 2, 60.0)
+
+
+@given(st.integers(1, 2**30), st.floats(10, 3600))
+def test_an_average_that_fails_does_not_cost_the_next_round(number: int, round_s: float) -> None:
+    """At its deadline there is over half of the next round left; weights are small beside a round."""
+    end_s = number * round_s
+    size_bytes = int(0.19 * round_s * MIN_TRANSFER_BYTES_PER_S / 4)
+    late_s = end_s + average_timeout_s(size_bytes, 2, round_s)
+    assert (number + 1) * round_s == next_round_end_s(late_s, round_s)
+
+
+@given(MOMENTS_S, ROUNDS_S)
+def test_replicas_look_around_before_they_search(end_s: float, round_s: float) -> None:
+    """In time for peers that do not answer to be known, and well after the last round's average."""
+    search_s = matchmaking_starts_s(end_s, round_s)
+    look_s = look_starts_s(end_s, round_s)
+    assert look_s < search_s
+    if round_s >= 10:
+        assert end_s - look_s <= round_s * 2 / 3
 
 
 @pytest.mark.parametrize(

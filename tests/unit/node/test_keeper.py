@@ -51,6 +51,17 @@ def test_a_started_keeper_announces_and_publishes() -> None:
     bench.keeper.stop(timeout_s=DEADLINE_S)
 
 
+def test_a_recent_view_is_used_again() -> None:
+    """An older one is not: the directory is read anew."""
+    bench = Bench()
+    bench.keeper.start()
+    assert bench.has_view.wait(DEADLINE_S)
+    bench.keeper.stop(timeout_s=DEADLINE_S)  # withdraws the lease
+    assert 1 == bench.keeper.recent_view(3.0).num_peers
+    bench.clock.advance(3.5)
+    assert 0 == bench.keeper.recent_view(3.0).num_peers
+
+
 def test_a_poke_announces_what_changed() -> None:
     """The new round is visible without waiting for the next renewal."""
     bench = Bench()

@@ -20,6 +20,8 @@ from bt_p2p.testing.clock import ManualClock
 from bt_p2p.testing.tiny import tiny_manifest
 from bt_p2p.training.data import BatchSource
 from bt_p2p.training.trainer import BlockTrainer, StepResult
+from node.partners import Partners
+from node.reasons.code import ReasonCode
 from node.record import NodeRecord
 from node.rounds import RoundRunner
 from node.snapshot import NodeSnapshot
@@ -88,7 +90,7 @@ class Bench:
         self,
         folder: Path,
         outcome: Outcome,
-        partners: int | SwarmError = 1,
+        partners: int | Partners | SwarmError = 1,
         outer_momentum: float = 0.0,
     ) -> None:
         self.clock = ManualClock(1_000_000.0)
@@ -104,6 +106,7 @@ class Bench:
         self.stop = StopRequest()
         self.partners = partners
         self.not_counted: list[list[str]] = []
+        self.looked_at_s: list[float] = []
         self.nats_of_average = 1.0
         self.pause_at_s = float("inf")
         self.gate = Gate("me", lambda _weights: [torch.full((4,), n) for n in self.nats()])
@@ -112,6 +115,7 @@ class Bench:
             self.trainer,
             self.averager,
             self.gate,
+            look=self.look,
             count_partners=self.count,
             record=self.record,
             stop=self.stop,
@@ -123,11 +127,16 @@ class Bench:
         """On held-out text: of the average, of own weights, of the start."""
         return self.nats_of_average, 1.0, 1.0
 
-    def count(self, refused: Collection[str]) -> int:
+    def look(self) -> None:
+        self.looked_at_s.append(self.clock.now_s())
+
+    def count(self, refused: Collection[str]) -> Partners:
         self.not_counted.append(sorted(refused))
         if isinstance(self.partners, SwarmError):
             raise self.partners
-        return self.partners
+        if isinstance(self.partners, Partners):
+            return self.partners
+        return Partners(num_possible=self.partners, num_expected=self.partners)
 
 
 def average_at(value: float, round_index: int = 0) -> Outcome:
@@ -361,12 +370,52 @@ def test_a_pause_during_the_average_lets_it_end(tmp_path: Path) -> None:
     assert (1, "averaged with 1 replica") == (result.partners, result.outcome)
 
 
+def test_nobody_is_missed_where_the_others_may_be_dead(tmp_path: Path) -> None:
+    """They are looked for, since they may be back; but a round without them is not a failure."""
+    dead = Partners(num_possible=1, num_expected=0)
+    bench = Bench(tmp_path, failing_with(GroupNotFormedError("nobody came")), partners=dead)
+    result = bench.runner.run_round()
+    assert result is not None
+    assert 1 == len(bench.averager.begun)
+    assert ("alone: nobody came", False) == (result.outcome, result.is_failure)
+    assert result.code is ReasonCode.ALONE_NO_PARTNER
+
+
+def test_an_average_that_fails_counts_even_where_nobody_was_expected(tmp_path: Path) -> None:
+    """There was somebody after all."""
+    dead = Partners(num_possible=1, num_expected=0)
+    bench = Bench(tmp_path, failing_with(RoundFailedError("lost")), partners=dead)
+    result = bench.runner.run_round()
+    assert result is not None
+    assert result.is_failure
+
+
+def test_a_replica_looks_around_once_before_each_search(tmp_path: Path) -> None:
+    """So that who is dead is known when the search begins."""
+    bench = Bench(tmp_path, average_at(0.0))
+    counted_at_s: list[float] = []
+    count = bench.count
+
+    def note_and_count(refused: Collection[str]) -> Partners:
+        counted_at_s.append(bench.clock.now_s())
+        return count(refused)
+
+    bench.runner._count_partners = note_and_count
+    for _ in range(3):
+        bench.runner.run_round()
+    assert 3 == len(bench.looked_at_s) == len(counted_at_s)
+    assert all(
+        looked_s < counted_s
+        for looked_s, counted_s in zip(bench.looked_at_s, counted_at_s, strict=True)
+    )
+
+
 def test_a_stop_in_mid_round_ends_it_and_cancels_the_search(tmp_path: Path) -> None:
     """No result, no average, and the others are not kept waiting."""
     bench = Bench(tmp_path, average_at(0.0))
     count = bench.count
 
-    def count_and_stop(refused: Collection[str]) -> int:
+    def count_and_stop(refused: Collection[str]) -> Partners:
         bench.stop.event.set()
         return count(refused)
 
