@@ -44,9 +44,10 @@ lint: $(STAMP)  ## check format, style, layers and types
 	$(BIN)/mypy
 
 .PHONY: reference
-reference: $(STAMP)  ## write docs/reference/cli.md and reasons.md anew, after a change of what they describe
+reference: $(STAMP)  ## write cli.md, reasons.md and events.md of docs/reference anew, after a change of what they describe
 	$(BIN)/python -m tools.cli_reference
 	$(BIN)/python -m tools.reasons_page
+	$(BIN)/python -m tools.event_reference
 
 # for the other Python: make wheel-check WHEEL_PYTHON=python3.12
 WHEEL_PYTHON ?= $(PYTHON)

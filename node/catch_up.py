@@ -12,6 +12,7 @@ from bt_p2p.protocol.limits import MAX_ROUND_LAG
 from bt_p2p.swarm.block_rpc import HivemindBlockClient
 from node.download_meter import DownloadMeter
 from node.download_pace import DownloadPace
+from node.events.event import Synced, shortened
 from node.joined import Joined
 from node.keeper import LeaseKeeper
 from node.partial_download import PartialFiles
@@ -31,7 +32,11 @@ _TELL_S = 5.0
 
 
 class CatchUp:
-    """Downloads for one replica, in the thread that trains it."""
+    """Downloads for one replica, in the thread that trains it.
+
+    Attributes:
+        bytes_received: in downloads that ended well.
+    """
 
     def __init__(
         self,
@@ -58,6 +63,7 @@ class CatchUp:
         self._keeper = keeper
         self._reporter = reporter
         self._stop = stop
+        self.bytes_received = 0
         self._pace = DownloadPace(joined.manifest.rounds.round_s)
         folder = joined.state_dir.checkpoint_path(joined.manifest.run_id, block).parent
         self._partial = PartialFiles(folder, block)
@@ -144,6 +150,16 @@ class CatchUp:
             download.cancel()
             return None
         synced = download.result()
+        self.bytes_received += meter.fetched_bytes
+        self._record.tell(
+            Synced(
+                at_s=self._clock.now_s(),
+                block=self._block,
+                round=synced.round_index,
+                size_bytes=meter.fetched_bytes,
+                source=shortened(synced.source),
+            )
+        )
         for reason in synced.left:
             self._reporter.line(f"did without {reason}")
         self._reporter.line(

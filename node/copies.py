@@ -52,6 +52,7 @@ class BlockCopies:
     Attributes:
         rounds: by block, the rounds behind the copy; None while it is missing.
         problem: why the last download failed; empty once one succeeds.
+        bytes_received: in all copies so far.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class BlockCopies:
         self._downloads: dict[int, Download] = {}
         self.rounds: dict[int, int | None] = dict.fromkeys(blocks)
         self.problem = ""
+        self.bytes_received = 0
 
     def between_rounds(self, overview: SwarmOverview) -> list[int]:
         """Adopt what has arrived, and start to fetch what has become old; waits for nothing.
@@ -131,4 +133,7 @@ class BlockCopies:
                 continue
             self._adopt(index, synced.weights, synced.round_index)
             self.rounds[index] = synced.round_index
+            self.bytes_received += sum(
+                tensor.numel() * tensor.element_size() for tensor in synced.weights.values()
+            )
             self.problem = ""

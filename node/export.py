@@ -2,6 +2,7 @@
 
 model.safetensors   every weight, as blocks.<b>.<name>
 manifest.json       the run, as `bt-node init` writes it
+loss-curve.png      what is known here of the run's losses, if matplotlib is installed
 export.json         run id, sha256 of the weights, rounds behind each block, when and from whom
 """
 

@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from bt_p2p import __version__
 from bt_p2p.averaging.schedule import slowest_upload_bytes_per_s
 from bt_p2p.clock import Clock, SystemClock
 from bt_p2p.corpus.corpus import Corpus, load_corpus, require_context
@@ -32,6 +33,8 @@ from bt_p2p.swarm.upload import UploadCap, limit_upload
 from node.doctor import machine
 from node.doctor.finding import error_of
 from node.doctor.quick import look_at_machine, look_at_run
+from node.events.event import Event, Restarted, Started, shortened
+from node.events.log import EventLog
 from node.joined import Joined
 from node.manifests import choose_run, read_manifest
 from node.manners.manners import Manners
@@ -42,6 +45,7 @@ from node.reachability import ReachabilityWatch, settle, tell
 from node.reasons.code import ReasonCode
 from node.reasons.reason import Reason
 from node.rebuild import Rebuild, Supervisor
+from node.receipts import ReceiptBook
 from node.record import NodeRecord
 from node.resources import check_disk, check_memory
 from node.snapshot import NodeSnapshot
@@ -97,6 +101,9 @@ def run_node(
         reporter.line(f"new identity {identity.peer_id} in {identity_path}: back this file up")
     with contextlib.ExitStack() as stack:
         stack.enter_context(NodeLock(state))
+        receipts = ReceiptBook(state.path)
+        if supervisor.last is None:
+            receipts.try_join()
         options = _as_before(options, supervisor)
         manifest = _known_manifest(options)
         if supervisor.last is None:
@@ -130,7 +137,13 @@ def run_node(
         if num_parts > 1:
             reporter.line(f"memory is short for a whole batch: steps are done in {num_parts} parts")
         snapshot = _first_snapshot(peer, manifest, state, started_at_s, supervisor.last, membership)
-        record = NodeRecord(state.path, snapshot, clock)
+        snapshot = snapshot.model_copy(
+            update={"contribution": receipts.enter(manifest.run_id, at_s=started_at_s)}
+        )
+        events = EventLog(state.events_path, clock)
+        for event in _first_events(snapshot, manifest, supervisor.last, at_s=clock.now_s()):
+            events.write(event)
+        record = NodeRecord(state.path, snapshot, clock, tell=events.write)
         stack.callback(record.write)
         tell(standing, record)
         is_alone = not neighbours(peer)
@@ -144,6 +157,7 @@ def run_node(
             directory=directory,
             state_dir=state,
             record=record,
+            receipts=receipts,
             clock=clock,
             block=options.block,
             span=options.span,
@@ -376,3 +390,23 @@ def _first_snapshot(
             )
         ],
     )
+
+
+def _first_events(
+    snapshot: NodeSnapshot, manifest: RunManifest, last: Rebuild | None, *, at_s: float
+) -> list[Event]:
+    events: list[Event] = []
+    if last is not None:
+        events.append(Restarted(at_s=at_s, reason=shortened(last.reason), num_total=last.num_total))
+    events.append(
+        Started(
+            at_s=at_s,
+            run_id=manifest.run_id,
+            peer_id=snapshot.peer_id,
+            pid=snapshot.pid,
+            program=__version__,
+            manifest=manifest.model_dump(mode="json"),
+            round_s=manifest.rounds.round_s,
+        )
+    )
+    return events

@@ -12,6 +12,7 @@ from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.process import SwarmPeer
 from node.manners.manners import Manners
 from node.rebuild import Supervisor
+from node.receipts import ReceiptBook
 from node.record import NodeRecord
 from node.state_dir import StateDir
 
@@ -26,6 +27,7 @@ class Joined:
     directory: Directory
     state_dir: StateDir
     record: NodeRecord
+    receipts: ReceiptBook
     clock: Clock
     block: int | None
     """The block the user chose; None leaves it to the swarm."""

@@ -27,6 +27,7 @@ from node.reasons.code import ReasonCode
 from node.resources import checkpoint_size_bytes
 from node.rounds import RoundResult, RoundRunner
 from node.saver import CheckpointSaver
+from node.snapshot import NodeSnapshot
 from node.stop import StopRequest
 from node.tui.progress import JoinReporter
 
@@ -91,6 +92,8 @@ class Replica:
             checkpoint_bytes=checkpoint_size_bytes(sizes),
         )
         self._payload_sent_bytes = 0
+        self._received_bytes = 0
+        self._receipts = joined.receipts
         self._catch_up = CatchUp(joined, block, keeper, reporter, stop)
         self._is_newcomer = True
         self._is_behind = False
@@ -128,6 +131,7 @@ class Replica:
         *,
         between_rounds: Callable[[], None],
         is_clock_right: Callable[[], bool],
+        copied_bytes: Callable[[], int],
     ) -> None:
         """Rounds until a stop is requested, or as many as the user wants; saves at the end.
 
@@ -138,6 +142,7 @@ class Replica:
             server: of the service; tells how much it has sent.
             between_rounds: called before each round.
             is_clock_right: a node whose clock is wrong trains alone.
+            copied_bytes: what copies of other blocks have taken from the network so far.
 
         Raises:
             TrainingError: local steps are not finite, however often it goes back.
@@ -155,8 +160,11 @@ class Replica:
             clock=self._clock,
             is_paused=lambda: self._manners.is_paused,
         )
+        if "trained" not in self._kept:
+            self._kept["trained"] = "yes"
+            self._receipts.begin_training()
         try:
-            self._run_rounds(runner, server, between_rounds)
+            self._run_rounds(runner, server, between_rounds, copied_bytes)
         except SwarmError as exc:
             self._stop.ask_to_rebuild(str(exc))
         finally:
@@ -171,6 +179,7 @@ class Replica:
         runner: RoundRunner,
         server: HivemindBlockServer,
         between_rounds: Callable[[], None],
+        copied_bytes: Callable[[], int],
     ) -> None:
         num_rounds, num_restarts = 0, 0
         self._saver.look_at_disk()
@@ -181,6 +190,7 @@ class Replica:
                 self._sit_out()
                 continue
             between_rounds()
+            started_s, before = self._clock.monotonic_s(), self._record.snapshot
             try:
                 result = runner.run_round()
             except TrainingError as exc:
@@ -200,6 +210,7 @@ class Replica:
             self._kept["rounds"] = str(self._rounds_before + num_rounds)
             self._adopt(result.weights, self._trainer.round_index)
             self._tell(result, server)
+            self._give_receipt(before, copied_bytes(), took_s=self._clock.monotonic_s() - started_s)
             self._saver.save_if_due(self._trainer)
             if self._manners.is_finishing:
                 break
@@ -296,6 +307,30 @@ class Replica:
             bytes_sent=self._payload_sent_bytes + server.bytes_sent,
             requests_served=self._service.num_requests,
         )
+
+    def _give_receipt(self, before: NodeSnapshot, copied_bytes: int, *, took_s: float) -> None:
+        """Add the round that has just been told to what was given to this run so far."""
+        after = self._record.snapshot
+        received_bytes = (
+            self._payload_sent_bytes  # in an average, as much comes as goes
+            + self._catch_up.bytes_received
+            + copied_bytes
+        )
+        run_id, received_before = self._manifest.run_id, self._received_bytes
+        self._received_bytes = received_bytes
+        receipt = self._receipts.add(
+            run_id,
+            at_s=self._clock.now_s(),
+            is_averaged=after.rounds_averaged > before.rounds_averaged,
+            samples=self._trainer.samples_in_round,
+            bytes_trained=after.bytes_trained - before.bytes_trained,
+            bytes_sent=after.bytes_sent - before.bytes_sent,
+            bytes_received=received_bytes - received_before,
+            trained_s=took_s,
+        )
+        if after.first_average_s is not None and before.first_average_s is None:
+            receipt = self._receipts.first_contribution(run_id, after.first_average_s)
+        self._record.update(contribution=receipt)
 
     def _partners(self, refused: Collection[str], is_clock_right: bool) -> Partners:
         """Other live replicas of our block that are close enough to average with."""

@@ -28,6 +28,14 @@ _V2_FILES: tuple[str, ...] = ("memory.max", "memory.high")
 _V1_FILES: tuple[str, ...] = ("memory.limit_in_bytes",)
 
 
+class MemoryShortError(ConfigError):
+    """The block does not fit into the memory of this machine."""
+
+
+class DiskShortError(ConfigError):
+    """Its checkpoints do not fit on the disk."""
+
+
 def memory_limit_bytes(root: Path = Path("/")) -> int:
     """What this process may use: the tightest limit of its control groups, or the machine's memory.
 
@@ -115,7 +123,7 @@ def check_memory(
         Parts in which a step has to be done, so that its batch fits.
 
     Raises:
-        ConfigError: with the numbers.
+        MemoryShortError: with the numbers.
     """
     limit, who = memory_limit_bytes(), "this machine allows"
     if cap_bytes is not None and cap_bytes < limit:
@@ -125,7 +133,7 @@ def check_memory(
     )
     if num_parts is None:
         needed = needed_memory_bytes(sizes, num_copies=num_copies, num_parts=batch_size)
-        raise ConfigError(
+        raise MemoryShortError(
             f"one block of this run needs about {needed // _MIB} MiB of memory, even with one "
             f"sequence at a time; {who} {limit // _MIB} MiB; join a run with smaller "
             f"blocks"
@@ -146,12 +154,12 @@ def check_disk(folder: Path, sizes: BlockSizes) -> None:
         sizes: of the block.
 
     Raises:
-        ConfigError: with the numbers.
+        DiskShortError: with the numbers.
     """
     needed = _CHECKPOINTS_ON_DISK * checkpoint_size_bytes(sizes) - folder_size_bytes(folder)
     free = free_bytes(folder)
     if needed > free:
-        raise ConfigError(
+        raise DiskShortError(
             f"checkpoints need {needed // _MIB} MiB more, but the disk of {folder} has "
             f"{free // _MIB} MiB free; choose another place with --state-dir"
         )

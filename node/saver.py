@@ -10,6 +10,7 @@ from bt_p2p.errors import CheckpointError
 from bt_p2p.model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bt_p2p.training.trainer import BlockTrainer
 from node.reasons.code import ReasonCode
+from node.events.event import Saved
 from node.record import NodeRecord
 from node.resources import folder_size_bytes, free_bytes, low_disk_words
 
@@ -78,6 +79,11 @@ class CheckpointSaver:
             return False
         self._is_told = False
         self._record.clear(ReasonCode.DISK_FULL)
+        block = self._record.snapshot.block
+        if block is not None:
+            self._record.tell(
+                Saved(at_s=self._clock.now_s(), block=block, round=trainer.round_index)
+            )
         self.look_at_disk()
         return True
 

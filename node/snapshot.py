@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from node.reasons.code import ReasonCode
 from node.reasons.reason import Reason
+from node.receipts import Receipt
 
 SNAPSHOT_NAME = "node.json"
 
@@ -83,6 +84,8 @@ class NodeSnapshot(BaseModel):
     disk_used_bytes: int | None = None
     """All files of the node; None before it has looked."""
     disk_free_bytes: int | None = None
+    contribution: Receipt = Receipt()
+    """Given to this run by all programs with this state folder, up to the last round."""
     rebuilds: int = 0
     """How often a broken part of it was cured by starting again."""
 

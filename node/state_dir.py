@@ -7,6 +7,8 @@ config.toml             the user's settings
 manners.json            what the user asked the running node for
 control.sock            where commands reach it
 node.log                its log
+events.jsonl            what happened to it, as events; older ones in .1 and .2
+receipts.json           what it has given, by run
 peers.json              addresses of peers met, for joining again
 cache/                  texts that are slow to get
 runs/<run id>/          manifest.json, block-<b>.safetensors and the one before it;
@@ -58,6 +60,7 @@ class StateDir:
         self.path = path
         self.identity_path = path / "identity.key"
         self.log_path = path / "node.log"
+        self.events_path = path / "events.jsonl"
         self.cache_dir = default_cache_dir()
         self._unwritten: set[str] = set()
 

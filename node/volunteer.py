@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import secrets
+import sys
 from collections.abc import Collection, Mapping
 
 from torch import Tensor
@@ -38,6 +39,8 @@ from bt_p2p.training.heldout import HeldOutProbe
 from bt_p2p.training.trainer import BlockTrainer
 from node.control.server import ControlServer
 from node.copies import Adopt, BlockCopies
+from node.events.changes import MAX_PEERS, peer_events, swarm_seen
+from node.events.event import Stopped, shortened
 from node.health_watch import HealthWatch
 from node.joined import Joined
 from node.keeper import LeaseKeeper
@@ -54,6 +57,8 @@ _COPIES = {
     ReasonCode.COPY_NOT_FRESH: "serving",
 }
 """What is the matter where copies of others' blocks are old, and what they are for."""
+_SWARM_SEEN_S = 30.0
+"""The swarm is told as an event at most this often while nobody comes or goes."""
 
 
 class Volunteer:
@@ -77,6 +82,8 @@ class Volunteer:
         self._state: LeaseState = "joining"
         self._replica: Replica | None = None
         self._is_first = joined.is_first
+        self._seen: SwarmOverview | None = None
+        self._seen_at_s = float("-inf")
         self._keeper = LeaseKeeper(
             joined.directory, joined.manifest, self._describe, joined.clock, self._see
         )
@@ -133,6 +140,7 @@ class Volunteer:
                 server,
                 between_rounds=self._between_rounds,
                 is_clock_right=lambda: not self._neighbourhood.clock_problem,
+                copied_bytes=lambda: sum(each.bytes_received for each in self._copies.values()),
             )
 
             if self._joined.manners.is_finishing and not self._stop.is_requested:
@@ -312,6 +320,13 @@ class Volunteer:
         if not is_back_soon:
             self._reporter.line("leaving: withdrawing the lease")
         self._keeper.stop(timeout_s=STOP_TIMEOUT_S / 4, is_back_soon=is_back_soon)
+        self._record.tell(Stopped(at_s=self._joined.clock.now_s(), reason=self._end_words()))
+
+    def _end_words(self) -> str:
+        if self._stop.signal_number:
+            return f"signal {self._stop.signal_number}"
+        error = sys.exception()
+        return shortened(self._stop.rebuild_reason or str(error or "it was done"))
 
     def _describe(self, issued_at_s: float, expires_at_s: float) -> Lease:
         snapshot = self._record.snapshot
@@ -344,7 +359,8 @@ class Volunteer:
         ]
 
     def _see(self, overview: SwarmOverview) -> None:
-        """A fresh view of the swarm: remember whom we met."""
+        """A fresh view of the swarm: remember whom we met, and tell who came and went."""
+        self._tell_of_swarm(overview)
         met = [
             address
             for block in overview.blocks
@@ -354,6 +370,19 @@ class Volunteer:
         ]
         if met:
             self._state_dir.remember_peers(met)
+
+    def _tell_of_swarm(self, overview: SwarmOverview) -> None:
+        clock, mine = self._joined.clock, self._peer.peer_id
+        at_s = clock.now_s()
+        events = peer_events(self._seen, overview, mine=mine, at_s=at_s)
+        for event in events:
+            self._record.tell(event)
+        self._seen = overview
+        period_s = max(_SWARM_SEEN_S, self._manifest.rounds.round_s)
+        is_news = bool(events) and overview.num_peers <= MAX_PEERS  # a large swarm always changes
+        if is_news or clock.monotonic_s() - self._seen_at_s >= period_s:
+            self._seen_at_s = clock.monotonic_s()
+            self._record.tell(swarm_seen(overview, mine=mine, at_s=at_s))
 
     def _say_how_to_join(self) -> None:
         addresses = self._peer.addresses()

@@ -34,6 +34,8 @@ _SEE = {
     "bt-node doctor": "[the doctor](../doctor.md), [its JSON](doctor-json.md)",
     "bt-node status": "[its JSON](status-json.md)",
     "bt-node why": "[all reasons](reasons.md)",
+    "bt-node replay": "[look back](../look-back.md), [events](events.md)",
+    "bt-node stats": "[look back](../look-back.md#what-this-computer-has-given)",
     "bt-node serve": "[serve the model](../serve.md)",
     "bt-bootstrap": "[run a bootstrap peer](../run-a-bootstrap-peer.md)",
 }

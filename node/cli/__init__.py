@@ -5,7 +5,7 @@ from __future__ import annotations
 from node.cli import found, take_part, use  # noqa: F401 - each adds its commands, in this order
 
 # isort: split
-from node.cli import control  # noqa: F401
+from node.cli import control, look_back  # noqa: F401
 from node.cli.app import app
 from node.command_line import run_app
 

@@ -109,9 +109,13 @@ def join_swarm(
 
     try:
         return supervisor.run(run_it)
-    except Exception:
+    except Exception as exc:
         if stop.is_starting and stop.signal_number:  # an import makes what it likes of SystemExit
             raise SystemExit(stop.exit_code) from None
+        if "trained" not in supervisor.kept:
+            from node.join_failure import record_failure
+
+            record_failure(state, exc)
         raise
 
 

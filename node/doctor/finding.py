@@ -31,6 +31,15 @@ class Finding:
     """One line: what to do; empty if there is nothing to do."""
 
 
+class FindingError(ConfigError):
+    """What was found keeps the node from taking part."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        """Keep the name of what was found beside the message."""
+        super().__init__(message)
+        self.code = code
+
+
 def finding_of(check: str, code: str, is_fine: str, action: Callable[[], object]) -> Finding:
     """The finding of a check that raises when something is wrong.
 
@@ -59,14 +68,14 @@ def problem_of(check: str, code: str, error: BtError) -> Finding:
     )
 
 
-def error_of(findings: Sequence[Finding]) -> ConfigError | None:
+def error_of(findings: Sequence[Finding]) -> FindingError | None:
     """The first problem as the error that ends a command, with the number of others; None if none."""
     problems = [finding for finding in findings if finding.severity == "problem"]
     if not problems:
         return None
     first, others = problems[0], len(problems) - 1
     rest = f" (and {others} more: bt-node doctor --quick lists them)" if others else ""
-    return ConfigError(f"{first.text}; {first.fix}{rest}")
+    return FindingError(f"{first.text}; {first.fix}{rest}", code=first.code)
 
 
 def worst(findings: Sequence[Finding]) -> Severity:

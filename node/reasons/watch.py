@@ -1,4 +1,4 @@
-"""Logs the reasons of a running node as they come and go, and keeps its snapshot young."""
+"""Tells the reasons of a running node as they come and go, and keeps its snapshot young."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 
 from bt_p2p.clock import Clock
 from bt_p2p.protocol.limits import STOP_TIMEOUT_S
+from node.events.changes import reason_events
 from node.reasons.code import ReasonCode
 from node.reasons.judge import reasons_of
 from node.reasons.reason import Reason
@@ -40,7 +41,7 @@ class ReasonWatch:
         self._task.stop(timeout_s=STOP_TIMEOUT_S / 8)
 
     def look(self) -> None:
-        """Log what is new and what is over; the code stands first, so that it can be searched."""
+        """Log and tell what is new and what is over; the code stands first, so that it can be searched."""
         snapshot = self._record.update()
         now = {reason.code: reason for reason in reasons_of(snapshot, now_s=self._clock.now_s())}
         for code, reason in now.items():
@@ -49,4 +50,6 @@ class ReasonWatch:
                 logger.log(level, "reason %s; next: %s", reason.line, reason.next_action)
         for code in self._known.keys() - now.keys():
             logger.info("reason %s: over", code)
+        for event in reason_events(self._known, now, at_s=self._clock.now_s()):
+            self._record.tell(event)
         self._known = now

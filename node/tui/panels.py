@@ -34,6 +34,7 @@ from node.tui.peer_table import peer_rows, peers_section
 from node.tui.words import (
     address_words,
     block_words,
+    contribution_words,
     invalid_words,
     is_loopback,
     joining_words,
@@ -308,6 +309,8 @@ def node_rows(
             ),
         ),
     ]
+    if snapshot.contribution.rounds:
+        rows.append(NodeRow(6, "given", Text(contribution_words(snapshot.contribution))))
     for index, address in enumerate(snapshot.addresses):
         words = address_words(address, full=full_addresses, ascii_only=ascii_only)
         style = DIM if is_loopback(address) else ""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from bt_p2p.protocol.lease import Lease
 from bt_p2p.protocol.overview import SwarmOverview
 from node.reasons.judge import reasons_of
+from node.receipts import Receipt
 from node.snapshot import NodeSnapshot
 from node.tui.block_table import COLUMNS as BLOCK_COLUMNS
 from node.tui.block_table import block_row
@@ -205,6 +206,7 @@ def _node_document(snapshot: NodeSnapshot, now_s: float) -> dict[str, object]:
         "sync_size_bytes": snapshot.sync_size_bytes,
         "bytes_sent": snapshot.bytes_sent,
         "requests_served": snapshot.requests_served,
+        "contribution": _contribution_document(snapshot.contribution),
         "rebuilds": snapshot.rebuilds,
         "addresses": list(snapshot.addresses),
         "reachable": snapshot.reachable or "unknown",
@@ -218,6 +220,21 @@ def _node_document(snapshot: NodeSnapshot, now_s: float) -> dict[str, object]:
         "pid": snapshot.pid,
         "started_at_s": _finite(snapshot.started_at_s),
         "updated_at_s": _finite(snapshot.updated_at_s),
+    }
+
+
+def _contribution_document(receipt: Receipt) -> dict[str, object]:
+    return {
+        "starts": receipt.num_starts,
+        "rounds": receipt.rounds,
+        "rounds_averaged": receipt.rounds_averaged,
+        "samples": receipt.samples,
+        "bytes_trained": receipt.bytes_trained,
+        "bytes_sent": receipt.bytes_sent,
+        "bytes_received": receipt.bytes_received,
+        "trained_s": round(receipt.trained_s, 3),
+        "first_at_s": receipt.first_at_s,
+        "last_at_s": receipt.last_at_s,
     }
 
 

@@ -12,9 +12,11 @@ from bt_p2p.protocol.limits import LEASE_RENEW_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview
 from node.reasons.judge import reasons_of, silence_of
+from node.receipts import Receipt
 from node.snapshot import NodeSnapshot
 from node.tui.format import (
     format_age,
+    format_bytes,
     format_count,
     format_duration,
     format_peer,
@@ -189,6 +191,15 @@ def last_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
     if outcome.startswith("averaged"):
         return f"{outcome}, {age}"
     return f"{outcome}; last average {age}"
+
+
+def contribution_words(receipt: Receipt) -> str:
+    """What was given to the run, over all starts."""
+    return (
+        f"{plural(receipt.rounds, 'round')} in {format_duration(receipt.trained_s)} over "
+        f"{plural(receipt.num_starts, 'start')}, {format_bytes(receipt.bytes_sent)} up, "
+        f"{format_bytes(receipt.bytes_received)} down"
+    )
 
 
 def block_words(snapshot: NodeSnapshot) -> str:

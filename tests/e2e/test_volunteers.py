@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from bt_p2p.protocol.manifest import RunManifest
+from node.events.history import read_history
 from node.snapshot import read_snapshot
 from tests.e2e.conftest import (
     END_TIMEOUT_S,
@@ -117,6 +118,7 @@ def test_a_swarm_of_two_is_seen_generates_and_is_scored(
     )
     assert 0 == exported.returncode, exported.stderr
     assert manifest.run_id == json.loads(exported.stdout)["run_id"]
+    assert (programs.folder / "model" / "loss-curve.png").exists(), exported.stdout
     local = programs.run(
         "node", "generate", "The ", "--local", "model", "--json", "-n", "5", "--mode", "draft"
     )
@@ -134,6 +136,21 @@ def test_a_swarm_of_two_is_seen_generates_and_is_scored(
     assert round_index <= node_of(programs.folder / "second").round_index
     assert 129 == leave(again, signal.SIGHUP)
     assert 130 == leave(first, signal.SIGINT)
+
+    # what happened can be replayed, and what was given is kept over restarts
+    state = programs.folder / "second"
+    replayed = json.loads(
+        programs.run("node", "replay", str(state / "events.jsonl"), "--json").stdout
+    )
+    assert ({}, manifest.run_id) == (replayed["skipped"], replayed["status"]["run_id"])
+    assert replayed["status"]["node"] is None  # it had stopped
+    stats = json.loads(programs.run("node", "stats", "--json", "--state-dir", str(state)).stdout)
+    given = stats["runs"][manifest.run_id]
+    assert (2, 2, 2) == (stats["joins_tried"], stats["joins_trained"], given["num_starts"])
+    kinds = [event.kind for event in read_history(state / "events.jsonl").events]
+    assert (2, 2, 2) == tuple(map(kinds.count, ("started", "block_chosen", "stopped")))
+    assert given["rounds"] == kinds.count("round_finished")
+    assert "peer_joined" in kinds
 
 
 def test_kill_9_leaves_no_child_and_the_state_stays_usable(

@@ -20,6 +20,7 @@ SECTIONS = {
     "A copy": "copy",
     "The node on this machine": "node",
     "A reason": "reason",
+    "A contribution": "contribution",
 }
 ROW = re.compile(r"\| `(?P<key>\w+)` \| (?P<type>[a-z ]+) \|")
 JSON_TYPES = {
