@@ -9,8 +9,8 @@ from bt_p2p.clock import Clock
 from bt_p2p.errors import CheckpointError
 from bt_p2p.model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bt_p2p.training.trainer import BlockTrainer
-from node.reasons.code import ReasonCode
 from node.events.event import Saved
+from node.reasons.code import ReasonCode
 from node.record import NodeRecord
 from node.resources import folder_size_bytes, free_bytes, low_disk_words
 

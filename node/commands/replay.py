@@ -16,10 +16,11 @@ from bt_p2p.protocol.overview import SwarmOverview
 from node import exit_codes
 from node.events.event import Event
 from node.events.history import History, read_history
-from node.events.replay import Player, ReplayClock, Scene, event_words, last_scene
+from node.events.replay import Player, ReplayClock, Scene, last_scene
 from node.log_setup import set_up_logging
 from node.snapshot import NodeSnapshot
 from node.tui.dashboard import run_dashboard
+from node.tui.event_words import event_words
 from node.tui.format import plain
 from node.tui.snapshot_text import status_document, status_text
 from node.tui.terminal import can_redraw, is_ascii, make_console

@@ -116,6 +116,7 @@ def _peer_seen(lease: Lease) -> PeerSeen:
         bytes_per_s=round(lease.bytes_per_s, 1),
         partners=lease.partners,
         is_relayed=lease.is_relayed,
+        is_paused=lease.is_paused,
         copies=[(copy.block, copy.round_index) for copy in lease.copies],
     )
 
@@ -168,10 +169,12 @@ def _round_events(before: NodeSnapshot, after: NodeSnapshot, at_s: float) -> lis
     if is_averaged:
         events.append(AverageMade(at_s=at_s, round=after.round_index, partners=after.last_partners))
     if is_refused:
-        events.append(AverageRefused(
+        events.append(
+            AverageRefused(
                 at_s=at_s,
                 round=after.round_index,
                 code="" if after.last_code is None else after.last_code.value,
                 words=words,
-            ))
+            )
+        )
     return events

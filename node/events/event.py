@@ -262,6 +262,8 @@ class PeerSeen(_Fields):
     """Other replicas in its last average."""
     is_relayed: bool
     """Whether it is reached through another peer only."""
+    is_paused: bool = False
+    """Whether it serves its block, but does not train it now."""
     copies: Annotated[list[tuple[int, int]], Field(max_length=MAX_SPAN_BLOCKS)] = []
     """Other blocks that it serves, each with the round behind the copy."""
 

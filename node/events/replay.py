@@ -20,23 +20,18 @@ from node.events.event import (
     Event,
     FirstContribution,
     JoinFailed,
-    LinesLost,
     Paused,
-    PeerJoined,
     PeerLeft,
-    PeerMoved,
     PeerSeen,
     ReasonBegan,
     ReasonOver,
     Restarted,
     Resumed,
     RoundFinished,
-    Saved,
     Started,
     StateChanged,
     Stopped,
     SwarmSeen,
-    Synced,
 )
 from node.reasons.code import ReasonCode
 from node.reasons.reason import Reason
@@ -107,33 +102,116 @@ def last_scene(events: Iterable[Event]) -> Scene:
     return scene
 
 
-def event_words(event: Event) -> str:  # noqa: C901 - one line for each kind
-    """An event as one line for people."""
+class ReplayClock:
+    """The time of the log, which passes faster; times in which no node ran are shortened."""
+
+    def __init__(self, events: Sequence[Event], clock: Clock, *, speed: float) -> None:
+        """Start at the first event.
+
+        Args:
+            events: at least one.
+            clock: real time.
+            speed: seconds of the log in one real second, above 0.
+        """
+        if not events:
+            raise ConfigError("there is no event to replay")
+        self._clock = clock
+        self._speed = speed
+        self._started_s = clock.monotonic_s()
+        self._first_s = events[0].at_s
+        self._last_s = max(event.at_s for event in events)
+        self._gaps = _gaps(events)
+
+    def now_s(self) -> float:
+        """The moment of the log that is shown; stays at the last event."""
+        now_s = self._first_s + (self._clock.monotonic_s() - self._started_s) * self._speed
+        for begins_s, cut_s in self._gaps:
+            if now_s >= begins_s:
+                now_s += cut_s
+        return min(now_s, self._last_s)
+
+    def monotonic_s(self) -> float:
+        """Real seconds: of drawing and polling."""
+        return self._clock.monotonic_s()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last event has been shown."""
+        return self.now_s() >= self._last_s
+
+
+class Player:
+    """Gives the scene of each moment; moments only go forward."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        """Nothing has happened yet."""
+        self._events = events
+        self._next = 0
+        self._scene = Scene()
+
+    def scene(self, *, now_s: float) -> Scene:
+        """The scene once everything up to a moment has happened."""
+        while self._next < len(self._events) and self._events[self._next].at_s <= now_s:
+            self._scene = scene_after(self._scene, self._events[self._next])
+            self._next += 1
+        return self._scene
+
+
+def _gaps(events: Sequence[Event]) -> list[tuple[float, float]]:
+    """Where no node ran: from when, in the log's time, and how much of it is left out."""
+    found = []
+    for before, after in itertools.pairwise(events):
+        gap_s = after.at_s - before.at_s
+        is_between_programs = isinstance(after, Started | Restarted | JoinFailed)
+        if is_between_programs and gap_s > _GAP_S:
+            found.append((before.at_s + _GAP_S, gap_s - _GAP_S))
+    return found
+
+
+def _start(scene: Scene, event: Started) -> Scene:
+    if event.is_repeated and scene.snapshot is not None:
+        return scene
+    try:
+        manifest = RunManifest.model_validate(event.manifest)
+    except ValidationError:
+        return Scene(num_unreadable=scene.num_unreadable + 1)
+    snapshot = NodeSnapshot(
+        pid=max(1, min(event.pid, 2**31 - 1)),
+        peer_id=event.peer_id,
+        run_id=event.run_id,
+        started_at_s=event.at_s,
+        updated_at_s=event.at_s,
+        round_s=event.round_s,
+    )
+    is_same_run = scene.manifest is not None and scene.manifest.run_id == manifest.run_id
+    return Scene(
+        manifest=manifest,
+        snapshot=snapshot,
+        peers=scene.peers if is_same_run else (),
+        num_unreadable=scene.num_unreadable,
+    )
+
+
+def _changes(snapshot: NodeSnapshot, event: Event) -> dict[str, object]:
+    """Fields of the snapshot that an event changes."""
     match event:
-        case Started():
-            if event.is_repeated:
-                return f"new file of the log of run {event.run_id}"
-            return f"started in run {event.run_id} with bt_p2p {event.program}"
-        case Restarted():
-            return f"restarted (number {event.num_total}): {event.reason}"
-        case JoinFailed():
-            return f"join failed ({event.cause}): {event.words}"
         case BlockChosen():
-            before = "" if event.before is None else f" in place of block {event.before}"
-            return f"block {event.block} chosen{before}"
+            return {"block": event.block}
         case StateChanged():
-            return event.state
+            return {"state": event.state}
         case Paused():
-            return f"paused: {event.words or event.reason}"
-        case Synced():
-            return f"took round {event.round} of block {event.block} from {event.source}"
+            return {
+                "state": "paused",
+                "pause_reason": event.reason,
+                "pause_words": event.words,
+                "bytes_per_s": 0.0,
+            }
+        case Resumed():
+            return {"state": "training", "pause_reason": "", "pause_words": ""}
         case RoundFinished():
-            loss = "" if event.loss is None else f"; loss {event.loss:.3f} nats/byte"
-            return f"round {event.round} of block {event.block}: {event.words}{loss}"
+            return _round_changes(snapshot, event)
         case FirstContribution():
-            return f"first accepted contribution after {event.after_s:.1f} s"
-        case Saved():
-            return f"saved round {event.round} of block {event.block}"
+            return {"first_average_s": event.after_s}
         case ReasonBegan():
             return {"noted": [*_other_reasons(snapshot, event.code), *_reasons(event)]}
         case ReasonOver():
@@ -191,6 +269,7 @@ def _lease(peer: PeerSeen, run_id: str, now_s: float) -> Lease:
         bytes_per_s=peer.bytes_per_s,
         partners=peer.partners,
         is_relayed=peer.is_relayed,
+        is_paused=peer.is_paused,
         copies=[
             BlockCopy(block=block, round_index=round_index) for block, round_index in peer.copies
         ],

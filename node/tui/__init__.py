@@ -2,6 +2,7 @@
 
 - `terminal`: the console, and what it can do
 - `format`: numbers and strangers' strings as short text
+- `event_words`: events as lines
 - `words`: facts about the swarm and this node as sentences
 - `canvas`: room, colours, lines and frames that fit
 - `grid`: rows of cells under column titles

@@ -57,7 +57,12 @@ def test_a_round_is_told_with_its_outcome():
         made[0].round, made[0].loss, made[0].partners, made[0].outcome,
     )  # fmt: skip
     assert ["round_finished"] == kinds(after(**common, rounds_alone=1))
-    refused = after(**common, rounds_failed=1, last_outcome="dropped: worse", last_code=ReasonCode.AVERAGE_REFUSED)
+    refused = after(
+        **common,
+        rounds_failed=1,
+        last_outcome="dropped: worse",
+        last_code=ReasonCode.AVERAGE_REFUSED,
+    )
     assert ["round_finished", "average_refused"] == kinds(refused)
     assert ("average-refused", "dropped: worse") == (refused[1].code, refused[1].words)
 

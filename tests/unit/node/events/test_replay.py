@@ -15,8 +15,9 @@ from node.cli import app
 from node.command_line import run_app
 from node.events.event import EVENT_CLASSES, JoinFailed, LinesLost, PeerLeft
 from node.events.log import EventLog
-from node.events.replay import Player, ReplayClock, event_words, last_scene
+from node.events.replay import Player, ReplayClock, last_scene
 from node.tui.canvas import Canvas
+from node.tui.event_words import event_words
 from node.tui.panels import dashboard
 from tests.unit.node.events.conftest import (
     MANIFEST,

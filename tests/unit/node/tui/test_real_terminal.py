@@ -12,13 +12,17 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyte
 import pytest
 
+from bt_p2p.clock import SystemClock
+from node.events.log import EventLog
 from node.tui.canvas import Canvas
 from node.tui.panels import dashboard
+from tests.unit.node.events.conftest import a_life
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
@@ -29,7 +33,14 @@ ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 class Terminal:
     """A terminal, and the dashboard in it."""
 
-    def __init__(self, *arguments: str, width: int = 80, height: int = 24, **environment: str):
+    def __init__(
+        self,
+        *arguments: str,
+        width: int = 80,
+        height: int = 24,
+        program: Sequence[str] = (str(HERE / "shown_dashboard.py"),),
+        **environment: str,
+    ):
         self.ours, self.theirs = pty.openpty()
         self.emulator = pyte.Screen(width, height)
         self.stream = pyte.ByteStream(self.emulator)
@@ -38,7 +49,7 @@ class Terminal:
         self.settings = termios.tcgetattr(self.theirs)
         kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "shown_dashboard.py"), *arguments],
+            [sys.executable, *program, *arguments],
             stdin=self.theirs,
             stdout=self.theirs,
             stderr=self.theirs,
@@ -157,6 +168,23 @@ def test_terminal_is_restored_however_it_ends(terminal, expected, typed, number,
         shown.process.send_signal(number)
     shown.type(typed)
     assert code == shown.wait_end()
+    assert shown.is_restored()
+
+
+@pytest.mark.slow
+def test_a_past_run_is_shown_to_its_end(terminal, tmp_path):
+    """By `bt-node replay`, from the log of its events."""
+    log = EventLog(tmp_path / "events.jsonl", SystemClock())
+    for event in a_life():
+        log.write(event)
+    shown = terminal(
+        "replay", str(tmp_path / "events.jsonl"), "--speed", "40", program=("-m", "node")
+    )
+    shown.wait_for(lambda: "the end; q leaves" in shown.text, "the end")
+    shown.wait_for(lambda: "only 3 MiB are free" in shown.text, "the warning")
+    assert "2 averaged" in shown.text
+    shown.type("q")
+    assert 0 == shown.wait_end()
     assert shown.is_restored()
 
 
