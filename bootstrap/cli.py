@@ -70,10 +70,30 @@ def serve(
             help="Print the version and the protocol version.",
         ),
     ] = False,
+    http_host: Annotated[
+        str,
+        typer.Option(
+            envvar="BT_BOOTSTRAP_HTTP_HOST",
+            help="IP address of the swarm page; 0.0.0.0 lets other machines read it.",
+        ),
+    ] = "127.0.0.1",
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            envvar="BT_BOOTSTRAP_HTTP_PORT",
+            help="Port of the swarm page; 31380 if not given, or any free one if that is taken.",
+        ),
+    ] = None,
+    no_http: Annotated[
+        bool, typer.Option("--no-http", help="Serve no page, no API and no metrics.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Log everything.")] = False,
 ) -> int:
     """Run a well-known peer that newcomers enter the swarm through. Ctrl-C ends it."""
     from bootstrap.peer import BootstrapOptions, run_bootstrap
+    from node.http.place import http_place
 
     return run_bootstrap(
         BootstrapOptions(
@@ -84,6 +104,7 @@ def serve(
             initial_peers=tuple(initial_peers or ()),
             identity_path=identity,
             state_path=state_dir,
+            http=http_place(http_host, http_port, is_off=no_http),
             is_debugging=debug,
         )
     )

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import platformdirs
 
+from bootstrap.page.app import make_swarm_app
+from bootstrap.page.board import SwarmBoard
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import BootstrapError, SwarmError
 from bt_p2p.protocol.address import (
@@ -30,6 +32,8 @@ from bt_p2p.swarm.health import peer_problem
 from bt_p2p.swarm.listen import listen_address
 from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
 from node.health_watch import HealthWatch
+from node.http.place import BOOTSTRAP_HTTP_PORT, HttpPlace, base_url, check_free, open_place
+from node.http.thread import HttpThread
 from node.log_setup import set_up_logging
 from node.manifests import join_command, read_manifest
 from node.neighbourhood import Neighbourhood
@@ -54,6 +58,8 @@ class BootstrapOptions:
     initial_peers: tuple[str, ...]
     identity_path: Path | None
     state_path: Path | None
+    http: HttpPlace | None
+    """Where the swarm page is; None for nowhere."""
     is_debugging: bool
 
 
@@ -69,13 +75,15 @@ def run_bootstrap(options: BootstrapOptions) -> int:
     for address in options.announce:
         check_announced(address)
     manifests = [read_manifest(path) for path in options.manifest_paths]
+    stop = StopRequest()
+    stop.listen()
+    supervisor = Supervisor(stop, _say)
+    if supervisor.last is None:
+        check_free(options.http)
     state = StateDir(
         options.state_path or Path(platformdirs.user_state_dir("bt-bootstrap", appauthor=False))
     )
     state.create()
-    stop = StopRequest()
-    stop.listen()
-    supervisor = Supervisor(stop, _say)
     return supervisor.run(
         lambda: _serve(options, tuple(addresses), manifests, state, stop, supervisor)
     )
@@ -120,11 +128,36 @@ def _serve(
         for manifest in manifests:
             peer.protect_run(manifest)
         supervisor.kept["port"] = str(listening_port(peer, port, options.announce))
-        for address in peer.addresses():
+        addresses = peer.addresses()
+        if options.http is not None:
+            board = SwarmBoard(
+                directory,
+                manifests,
+                SystemClock(),
+                peer_id=identity.peer_id,
+                addresses=peer.addresses,
+            )
+            _serve_page(options.http, board, stack, supervisor)
+        for address in addresses:
             remark = parse_peer_address(address).remark
             for command in _commands(manifests, address):
                 _say(f"{command}   # {remark}" if remark else command)
         _hold(directory, manifests, stop)
+
+
+def _serve_page(
+    place: HttpPlace, board: SwarmBoard, stack: contextlib.ExitStack, supervisor: Supervisor
+) -> None:
+    """All processes are forked: from here on there may be a port of our own."""
+    listener = open_place(place, BOOTSTRAP_HTTP_PORT, _say, supervisor)
+    if listener is None:
+        return
+    server = HttpThread(make_swarm_app(board, SystemClock()), listener)
+    board.start()
+    stack.callback(board.stop)
+    server.start()
+    stack.callback(server.stop)
+    _say(f"swarm page on {base_url(listener)}/")
 
 
 def _watches(

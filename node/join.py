@@ -35,6 +35,7 @@ from node.doctor.finding import error_of
 from node.doctor.quick import look_at_machine, look_at_run
 from node.events.event import Event, Restarted, Started, shortened
 from node.events.log import EventLog
+from node.http.place import HttpPlace
 from node.joined import Joined
 from node.manifests import choose_run, read_manifest
 from node.manners.manners import Manners
@@ -80,6 +81,8 @@ class JoinOptions:
     """End after this many rounds; None goes on until a signal."""
     settings: Settings
     """What the node may take of the machine."""
+    http: HttpPlace | None
+    """Where figures and health are told; None for nowhere."""
 
 
 def run_node(
@@ -165,6 +168,7 @@ def run_node(
             num_parts=num_parts,
             max_rounds=options.max_rounds,
             is_first=supervisor.last is None and is_alone,
+            http=options.http,
             supervisor=supervisor,
             manners=manners,
             membership=membership,

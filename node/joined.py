@@ -11,6 +11,7 @@ from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.process import SwarmPeer
 from node.manners.manners import Manners
+from node.http.place import HttpPlace
 from node.rebuild import Supervisor
 from node.receipts import ReceiptBook
 from node.record import NodeRecord
@@ -37,6 +38,8 @@ class Joined:
     num_parts: int
     """Parts in which a step is done, so that its batch fits into memory."""
     max_rounds: int | None
+    http: HttpPlace | None
+    """Where figures and health are told; None for nowhere."""
     is_first: bool
     """Nobody else was there to enter through when the user started the node."""
     supervisor: Supervisor

@@ -42,6 +42,9 @@ from node.copies import Adopt, BlockCopies
 from node.events.changes import MAX_PEERS, peer_events, swarm_seen
 from node.events.event import Stopped, shortened
 from node.health_watch import HealthWatch
+from node.http.node_app import make_node_app
+from node.http.place import NODE_HTTP_PORT, base_url, open_place
+from node.http.thread import HttpThread
 from node.joined import Joined
 from node.keeper import LeaseKeeper
 from node.manifests import join_command
@@ -110,6 +113,7 @@ class Volunteer:
                 lambda: averager.kill() if self._stop.rebuild_reason else averager.stop()
             )
             self._watch(averager, stack)
+            self._serve_http(stack)
             device = pick_device(self._device)
             upstream = self._make_upstream(block, device, stack)
             service = LocalBlockService(self._manifest, block)
@@ -213,6 +217,21 @@ class Volunteer:
         self._record.write()
         self._record.show(ReasonCode.MEMORY_OVER_CAP, self._joined.manners.memory_problem)
         self._keeper.poke()
+
+    def _serve_http(self, stack: contextlib.ExitStack) -> None:
+        """All processes are forked: from here on there may be a port of our own."""
+        if self._joined.http is None:
+            return
+        listener = open_place(
+            self._joined.http, NODE_HTTP_PORT, self._reporter.line, self._joined.supervisor
+        )
+        if listener is None:
+            return
+        app = make_node_app(lambda: self._record.snapshot, self._joined.clock)
+        server = HttpThread(app, listener)
+        server.start()
+        stack.callback(server.stop)
+        self._reporter.line(f"metrics on {base_url(listener)}/metrics")
 
     def _make_upstream(
         self, block: int, device: DeviceChoice, stack: contextlib.ExitStack

@@ -95,6 +95,22 @@ def join(
     max_rounds: Annotated[
         int | None, typer.Option(min=1, help="Leave after this many rounds.")
     ] = None,
+    http_host: Annotated[
+        str, typer.Option(help="IP address of /metrics and /healthz.")
+    ] = "127.0.0.1",
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            envvar="BT_NODE_HTTP_PORT",
+            help="Port of /metrics and /healthz; 31381 if not given, or any free one if that is "
+            "taken.",
+        ),
+    ] = None,
+    no_http: Annotated[
+        bool, typer.Option("--no-http", help="Serve neither /metrics nor /healthz.")
+    ] = False,
     identity: Annotated[
         Path | None, typer.Option(help="Key file; in the state folder if not given.")
     ] = None,
@@ -136,6 +152,9 @@ def join(
         run_token=run_token,
         run_token_file=run_token_file,
         max_rounds=max_rounds,
+        http_host=http_host,
+        http_port=http_port,
+        no_http=no_http,
         identity=identity,
         state_path=state_path(state_dir),
         plain=plain,

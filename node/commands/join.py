@@ -14,6 +14,7 @@ from bt_p2p.protocol.address import check_announced, parse_initial_peers
 from bt_p2p.protocol.assignment import parse_span
 from bt_p2p.protocol.identity import PeerIdentity
 from node.commands.config import sourced_settings
+from node.http.place import check_free, http_place
 from node.log_setup import set_up_logging
 from node.membership import read_token
 from node.rebuild import Supervisor
@@ -43,6 +44,9 @@ def join_swarm(
     run_token: str | None,
     run_token_file: Path | None,
     max_rounds: int | None,
+    http_host: str,
+    http_port: int | None,
+    no_http: bool,
     identity: Path | None,
     state_path: Path,
     plain: bool,
@@ -58,6 +62,7 @@ def join_swarm(
     addresses = parse_initial_peers(initial_peers)
     blocks = None if span is None else parse_span(span)
     token = read_token(run_token, run_token_file)
+    http = http_place(http_host, http_port, is_off=no_http)
     _check_early(state, identity, data, manifest, block)
     for address in announce:
         check_announced(address)
@@ -72,6 +77,8 @@ def join_swarm(
     stop.is_starting = True
     stop.listen()
     supervisor = Supervisor(stop, _say)
+    if supervisor.last is None:
+        check_free(http)
 
     def run_it() -> None:
         console = make_console(stderr=True)
@@ -101,6 +108,7 @@ def join_swarm(
                     run_token=token,
                     max_rounds=max_rounds,
                     settings=settings,
+                    http=http,
                 ),
                 reporter,
                 stop,

@@ -64,7 +64,7 @@ class Guard:
     def _problem(self, headers: Headers, path: str) -> ApiError | None:
         if self._expected is None:
             # a web page can point a name of its own at this machine, but not send another Host
-            if _is_this_machine(headers.get("host", "")):
+            if is_this_machine(headers.get("host", "")):
                 return None
             return ApiError(
                 403,
@@ -85,7 +85,8 @@ class Guard:
         )
 
 
-def _is_this_machine(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
+    """Whether a Host header, or the address in it, names this machine alone."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
+from typing import Literal
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -15,12 +17,13 @@ _GRACE_S = 1
 """Answers that are under way when the server ends get this long."""
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
     """Listen on an address.
 
     Args:
         host: an IP address.
         port: 0 lets the system choose.
+        option: how the user names another port.
 
     Raises:
         ConfigError: the port is in use or may not be used, or this machine does not have the
@@ -36,7 +39,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         if exc.errno == errno.EADDRINUSE:
             raise ConfigError(
-                f"port {port} is in use on {host}; choose another with --port"
+                f"port {port} is in use on {host}; choose another with {option}"
             ) from exc
         reason = "needs more rights than yours" if exc.errno == errno.EACCES else exc.strerror
         raise ConfigError(f"cannot listen on {host} port {port}: {reason}") from exc
@@ -52,14 +55,26 @@ def url_of(listener: socket.socket) -> str:
 class HttpServer:
     """Serves an application until it is told to end; signals and logs are the caller's."""
 
-    def __init__(self, app: ASGIApp, *, is_debugging: bool) -> None:
-        """Configure; nothing is served before `serve`."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        is_debugging: bool,
+        protocol: type[asyncio.Protocol] | Literal["h11"] = "h11",
+    ) -> None:
+        """Configure; nothing is served before `serve`.
+
+        Args:
+            app: answers.
+            is_debugging: whether uvicorn may log.
+            protocol: of a connection.
+        """
         if not is_debugging:
             # any stranger can make it complain; faults of the application are logged there
             logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=protocol,
             ws="none",
             lifespan="off",
             log_config=None,
