@@ -10,8 +10,8 @@ from bt_p2p.protocol.address import PeerAddress
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.swarm.process import SwarmPeer
-from node.manners.manners import Manners
 from node.http.place import HttpPlace
+from node.manners.manners import Manners
 from node.rebuild import Supervisor
 from node.receipts import ReceiptBook
 from node.record import NodeRecord

@@ -92,6 +92,7 @@ def _peer_document(lease: Lease, now_s: float) -> dict[str, Any]:
         "bytes_per_s": lease.bytes_per_s,
         "partners": lease.partners,
         "is_relayed": lease.is_relayed,
+        "is_paused": lease.is_paused,
         "is_quiet": is_stale(lease, now_s=now_s),
         "age_s": round(lease.age_s(now_s), 3),
         "expires_in_s": round(max(0.0, lease.expires_at_s - now_s), 3),

@@ -28,7 +28,7 @@ def make_node_app(read: Callable[[], NodeSnapshot], clock: Clock) -> Starlette:
         document = node_health(read(), now_s=clock.now_s())
         return JSONResponse(document, status_code=200 if document["status"] == "ok" else 503)
 
-    exposition = Exposition(lambda: node_metrics(read()))
+    exposition = Exposition(lambda: node_metrics(read(), now_s=clock.now_s()))
     return Starlette(
         routes=[Route("/healthz", healthz), Route("/metrics", exposition.respond)],
     )

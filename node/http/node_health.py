@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from node.reasons.code import Severity
+from node.reasons.judge import reasons_of
 from node.snapshot import NodeSnapshot
-from node.tui.words import STALL_AGE_S, stall_words
 
 
 def node_health(snapshot: NodeSnapshot, *, now_s: float) -> dict[str, object]:
-    """The health of a node: "ok", or "stalled" when it has told nothing for `STALL_AGE_S`.
+    """The health of a node: "failing" while a reason holds that only its owner can cure.
 
     Args:
         snapshot: the node at this moment.
-        now_s: time of the clock that the snapshot was made with.
+        now_s: DHT time.
     """
-    silent_s = max(0.0, now_s - snapshot.updated_at_s) if snapshot.updated_at_s else 0.0
+    reasons = reasons_of(snapshot, now_s=now_s)
+    is_failing = any(reason.severity is Severity.ERROR for reason in reasons)
     return {
-        "status": "stalled" if silent_s > STALL_AGE_S else "ok",
-        "problem": stall_words(snapshot, now_s=now_s),
+        "status": "failing" if is_failing else "ok",
         "state": snapshot.state,
         "run_id": snapshot.run_id,
         "peer_id": snapshot.peer_id,
         "block": snapshot.block,
         "round": snapshot.round_index,
-        "silent_s": round(silent_s, 3),
-        "warnings": list(snapshot.warnings),
+        "updated_at_s": snapshot.updated_at_s,
+        "reasons": [reason.document() for reason in reasons],
     }

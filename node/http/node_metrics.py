@@ -9,6 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from bt_p2p import __version__
+from node.reasons.catalogue import CATALOGUE
+from node.reasons.judge import reasons_of
 from node.snapshot import NodeSnapshot
 
 _STATES = (
@@ -17,8 +19,13 @@ _STATES = (
 _REACHABLE = ("yes", "no", "relayed", "unknown")
 
 
-def node_metrics(snapshot: NodeSnapshot) -> Iterator[Metric]:
-    """All figures of one snapshot. What is not known yet, or not finite, has no sample."""
+def node_metrics(snapshot: NodeSnapshot, *, now_s: float) -> Iterator[Metric]:
+    """All figures of one snapshot. What is not known yet, or not finite, has no sample.
+
+    Args:
+        snapshot: the node at this moment.
+        now_s: DHT time.
+    """
     info = GaugeMetricFamily(
         "bt_node_info", "Always 1; the labels say what runs.", labels=["version", "peer_id", "run"]
     )
@@ -28,6 +35,7 @@ def node_metrics(snapshot: NodeSnapshot) -> Iterator[Metric]:
                   _STATES, snapshot.state)  # fmt: skip
     yield _one_of("bt_node_reachable", "1 for how others reach the node, 0 for the other ways.",
                   "how", _REACHABLE, snapshot.reachable or "unknown")  # fmt: skip
+    yield _reasons(snapshot, now_s)
     rounds = CounterMetricFamily("bt_node_rounds", "Rounds since the start.", labels=["outcome"])
     rounds.add_metric(["averaged"], snapshot.rounds_averaged)
     rounds.add_metric(["alone"], snapshot.rounds_alone)
@@ -56,7 +64,6 @@ def node_metrics(snapshot: NodeSnapshot) -> Iterator[Metric]:
         ("bt_node_sync_size_bytes", "Weights to fetch.", snapshot.sync_size_bytes),
         ("bt_node_disk_used_bytes", "All files of the node.", snapshot.disk_used_bytes),
         ("bt_node_disk_free_bytes", "Free space on its disk.", snapshot.disk_free_bytes),
-        ("bt_node_warnings", "Warnings that stand.", len(snapshot.warnings)),
         ("bt_node_start_timestamp_seconds", "When it started.", snapshot.started_at_s),
         ("bt_node_updated_timestamp_seconds", "When it last told of itself.",
          snapshot.updated_at_s),
@@ -65,6 +72,17 @@ def node_metrics(snapshot: NodeSnapshot) -> Iterator[Metric]:
         if value is not None and math.isfinite(value):
             family.add_metric([], value)
         yield family
+
+
+def _reasons(snapshot: NodeSnapshot, now_s: float) -> Metric:
+    family = GaugeMetricFamily(
+        "bt_node_reason", "1 for each reason that holds, 0 for the others.",
+        labels=["code", "severity"],
+    )  # fmt: skip
+    holding = {reason.code for reason in reasons_of(snapshot, now_s=now_s)}
+    for code, entry in CATALOGUE.items():
+        family.add_metric([code.value, entry.severity.value], float(code in holding))
+    return family
 
 
 def _one_of(name: str, text: str, label: str, known: tuple[str, ...], value: str) -> Metric:

@@ -57,19 +57,18 @@ def test_figures_are_those_of_the_page() -> None:
 
 
 def test_a_silent_node_is_not_well() -> None:
-    """After half a minute; the status code says so too."""
+    """After half a minute; the status code says so too, and so does a figure."""
     clock = ManualClock()
     client = TestClient(make_node_app(lambda: SNAPSHOT, clock))
+    silent = "bt_node_reason,code=silent,severity=error"
     fresh = client.get("/healthz")
-    assert (200, "ok", "") == (
-        fresh.status_code, fresh.json()["status"], fresh.json()["problem"],
-    )  # fmt: skip
+    assert (200, "ok") == (fresh.status_code, fresh.json()["status"])
+    assert 0 == figures(client.get("/metrics").text)[silent]
     clock.advance(31)
-    silent = client.get("/healthz")
-    assert (503, "stalled", 31) == (
-        silent.status_code, silent.json()["status"], silent.json()["silent_s"],
-    )  # fmt: skip
-    assert "has reported nothing for 31 s" in silent.json()["problem"]
+    later = client.get("/healthz")
+    assert (503, "failing") == (later.status_code, later.json()["status"])
+    assert "silent" in [reason["code"] for reason in later.json()["reasons"]]
+    assert 1 == figures(client.get("/metrics").text)[silent]
 
 
 def test_the_document_of_health_is_described() -> None:
