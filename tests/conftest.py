@@ -90,7 +90,10 @@ def clean_environment() -> Iterator[None]:
     """The settings of whoever runs the tests do not reach them, nor the processes they start."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
-            if name.startswith(("BT_NODE_", "BT_BOOTSTRAP_")) or name in {"NO_COLOR", "FORCE_COLOR"}:
+            if name.startswith(("BT_NODE_", "BT_BOOTSTRAP_")) or name in {
+                "NO_COLOR",
+                "FORCE_COLOR",
+            }:
                 patch.delenv(name)
         yield
 

@@ -40,6 +40,9 @@ def try_metadata() -> None:
     check(f"bt-bootstrap {version} (protocol " in run("bt-bootstrap", "--version"), "--version")
     check(metadata.metadata("bt-p2p")["License-Expression"] == "Apache-2.0", "the licence")
     check(resources.files("bt_p2p").joinpath("py.typed").is_file(), "py.typed is installed")
+    for name in ("page.html", "page.css", "page.js", "icon.svg"):
+        file = resources.files("bootstrap") / "page" / "files" / name
+        check(file.is_file(), f"{name} of the swarm page is installed")
 
 
 def try_programs() -> None:
