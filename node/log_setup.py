@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import logging.handlers
 import sys
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _MAX_LOG_SIZE_BYTES = 5_000_000
 _NUM_OLD_LOGS = 2
+_NUM_HELD_BACK = 50
 
 
 class _LogFile(logging.handlers.RotatingFileHandler):
@@ -64,6 +69,42 @@ def set_up_logging(*, is_debugging: bool, log_path: Path | None = None) -> None:
         _add(root, _LogFile(log_path), logging.DEBUG)
     if log_path is None or is_debugging:
         _add(root, logging.StreamHandler(), logging.DEBUG if is_debugging else logging.WARNING)
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Keep what would be logged to stderr until the end of the block: the terminal is in use.
+
+    Of many lines only the last ones are kept.
+    """
+    lines = _LastLines()
+    handlers = [
+        handler
+        for handler in logging.getLogger().handlers
+        if type(handler) is logging.StreamHandler
+    ]
+    before = [handler.setStream(lines) for handler in handlers]
+    try:
+        yield
+    finally:
+        for handler, stream in zip(handlers, before, strict=True):
+            if stream is not None:
+                handler.setStream(stream)
+                with contextlib.suppress(OSError):  # the terminal is gone
+                    stream.write("".join(lines.kept))
+                    stream.flush()
+
+
+class _LastLines(io.StringIO):
+    """Keeps the last texts that were written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: deque[str] = deque(maxlen=_NUM_HELD_BACK)
+
+    def write(self, text: str) -> int:
+        self.kept.append(text)
+        return len(text)
 
 
 def is_debugging() -> bool:

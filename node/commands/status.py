@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import sys
@@ -10,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bt_p2p.clock import SystemClock
-from bt_p2p.protocol.overview import SwarmOverview
 from node import exit_codes
 from node.log_setup import set_up_logging
-from node.snapshot import NodeSnapshot, read_snapshot
+from node.snapshot import read_snapshot
 from node.state_dir import StateDir
+from node.stop import StopRequest
 from node.tui.dashboard import run_dashboard
 from node.tui.snapshot_text import status_document, status_text
 from node.tui.terminal import can_redraw, is_ascii, make_console
@@ -38,6 +39,9 @@ def show_status(
     set_up_logging(is_debugging=debug)
     state = StateDir(state_path)
     console = make_console()
+    stop = StopRequest()
+    stop.is_starting = True  # signals raise SystemExit wherever it is, so that everything is undone
+    stop.listen()
     is_live = can_redraw(console) and not once and not as_json
     errors = make_console(stderr=True)
     with errors.status("asking the swarm (loading hivemind takes a few seconds) ..."):
@@ -49,16 +53,17 @@ def show_status(
         found = visiting.__enter__()
     try:
         commands_peers = [address.text for address in addresses[:1]]
-
-        def poll() -> tuple[SwarmOverview | None, NodeSnapshot | None]:
-            return found.overview(), read_snapshot(state.path)
-
         if is_live:
-            stop = threading.Event()
-            ended_by = run_dashboard(poll, console=console, stop=stop, initial_peers=commands_peers)
+            ended_by = run_dashboard(
+                lambda: (found.overview(), None),
+                console=console,
+                stop=threading.Event(),
+                initial_peers=commands_peers,
+                look=functools.partial(read_snapshot, state.path),
+            )
             # Ctrl-C is the usual way to end a dashboard
             return exit_codes.OK if ended_by in {0, signal.SIGINT} else 128 + ended_by
-        overview, snapshot = poll()
+        overview, snapshot = found.overview(), read_snapshot(state.path)
         now_s = SystemClock().now_s()
         if as_json:
             text = json.dumps(status_document(overview, snapshot, now_s)) + "\n"

@@ -14,8 +14,9 @@ from typing import Any, Self
 from rich.console import Console, ConsoleDimensions
 
 from bt_p2p.clock import Clock, SystemClock
+from node.log_setup import held_back
 from node.tui.canvas import Canvas
-from node.tui.feed import Feed, Poll
+from node.tui.feed import Feed, Look, Poll
 from node.tui.keys import Key, Keys, keyboard
 from node.tui.panels import dashboard, num_peers_shown
 from node.tui.peer_table import clamp_first
@@ -43,6 +44,7 @@ def run_dashboard(
     initial_peers: Sequence[str] = (),
     notes: Callable[[], Sequence[str]] = tuple,
     clock: Clock | None = None,
+    look: Look | None = None,
 ) -> int:
     """Show the swarm on the whole screen until `stop` is set, a signal comes or q is pressed.
 
@@ -54,18 +56,20 @@ def run_dashboard(
         poll: called from another thread; what it raises is shown, not raised.
         console: a terminal that can be redrawn (`terminal.can_redraw`).
         stop: ends the dashboard within a quarter of a second.
-        refresh_s: pause between two polls.
+        refresh_s: pause between two questions to the swarm.
         initial_peers: addresses for the commands shown.
         notes: the caller's own lines, shown with the warnings.
         clock: of the system if None.
+        look: finds the node instead of `poll` for every drawing, so that it is seen while the swarm
+            does not answer.
 
     Returns:
         The signal that ended it; 0 if none did.
     """
     clock = clock or SystemClock()
-    feed = Feed(poll, clock=clock, refresh_s=refresh_s)
+    feed = Feed(poll, clock=clock, refresh_s=refresh_s, look=look)
     view = _View(console, feed, initial_peers=initial_peers, notes=notes, clock=clock)
-    with _Signals(stop) as signals:
+    with held_back(), _Signals(stop) as signals:
         try:
             feed.start()
             view.run(stop, signals)

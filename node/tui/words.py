@@ -154,6 +154,14 @@ def silence_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
     return "" if silence is None else f"{silence.line}; {silence.next_action}"
 
 
+def ended_words(snapshot: NodeSnapshot) -> str:
+    """That the node on this machine is gone while somebody watched it."""
+    return (
+        f"the node on this machine (process {snapshot.pid}) has ended; the reason is at the end of "
+        f"its log, {plain(snapshot.state_dir)}/node.log; start it again with: bt-node join"
+    )
+
+
 def address_words(address: str, *, full: bool = False, ascii_only: bool = False) -> str:
     """An address, its peer id shortened unless `full`, and whether other machines can use it."""
     shown = plain(address, ascii_only=ascii_only)

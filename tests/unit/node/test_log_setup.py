@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from node import log_setup
-from node.log_setup import set_up_logging
+from node.log_setup import held_back, set_up_logging
 from tests.small_disk import limited_files
 
 LOGGER = logging.getLogger("node.test")
@@ -78,3 +79,17 @@ def test_a_fault_in_a_line_is_still_shown(log_path, capsys):
     record = LOGGER.makeRecord("node.test", logging.INFO, "file", 1, "%d", ("text",), None)
     logging.getLogger().handlers[0].handle(record)
     assert "Logging error" in capsys.readouterr().err
+
+
+def test_lines_held_back_come_at_the_end(monkeypatch):
+    """While a dashboard is on the terminal nothing is written over it; the last lines are kept."""
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    with held_back():
+        for number in range(60):
+            LOGGER.warning("line %d", number)
+        assert "" == written.getvalue()
+    LOGGER.warning("after")
+    lines = written.getvalue().splitlines()
+    assert [f"line {number}" for number in range(10, 60)] + ["after"] == lines
