@@ -12,7 +12,7 @@ from bt_p2p.protocol.overview import SwarmOverview
 from node.snapshot import NodeSnapshot
 from node.tui.format import format_duration
 from node.tui.trends import Trends
-from node.tui.words import ended_words, silence_words
+from node.tui.words import ended_words
 
 Poll = Callable[[], tuple[SwarmOverview | None, NodeSnapshot | None]]
 """Asks the swarm, and knows the node to show; may take seconds, may raise."""
@@ -81,12 +81,9 @@ class Feed:
     def latest(self) -> News:
         """The last good answers, notes on what is wrong with them, and the losses seen."""
         snapshot = self._look()
-        node_words = ""
-        if snapshot is not None:
-            node_words = silence_words(snapshot, now_s=self._clock.now_s())
-            self._last_node = snapshot
-        elif self._last_node is not None:
-            node_words = ended_words(self._last_node)
+        self._last_node = snapshot or self._last_node
+        gone = self._last_node if snapshot is None else None
+        node_words = ended_words(gone) if gone is not None else ""
         with self._lock:
             notes = [note for note in (node_words, self._silence_words()) if note]
             return News(self._overview, snapshot, notes, self._trends.losses())

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from bt_p2p.protocol.manifest import is_run_id
 from bt_p2p.protocol.overview import SwarmOverview
+from node.reasons.code import Severity
 from node.snapshot import NodeSnapshot
 from node.tui.block_table import blocks_section
 from node.tui.canvas import DIM, MINE, WARN, Canvas, fit, loss_text, section, spread, state_text
@@ -47,6 +48,7 @@ from node.tui.words import (
     swarm_words,
     uncovered_words,
     warning_words,
+    why_words,
 )
 
 MIN_WIDTH, MIN_HEIGHT = 40, 8
@@ -158,10 +160,13 @@ def _arrange(
     initial_peers: Sequence[str],
 ) -> _Plan:
     warnings = list(notes)
+    if snapshot is not None:
+        warnings += warning_words(snapshot, now_s=now_s, severities={Severity.ERROR})
     if overview is not None and overview.uncovered:
         short_of = canvas.width * 2 - 2
         warnings.append(uncovered_words(overview, initial_peers, max_width=short_of))
-    warnings += warning_words(snapshot) if snapshot is not None else []
+    if snapshot is not None:
+        warnings += warning_words(snapshot, now_s=now_s, severities={Severity.WARNING})
     lines = _title(overview, snapshot, canvas)
     lines += warning_lines(warnings, canvas, max_lines=max(2, canvas.height // 4))
     node: Sequence[NodeRow] = ()
@@ -281,8 +286,10 @@ def node_rows(
     """
     ascii_only = canvas.ascii_only
     rows = [NodeRow(0, None, _state_text(snapshot, now_s, canvas))]
-    if snapshot.pause_words:
-        rows.append(NodeRow(1, "paused", Text(plain(snapshot.pause_words, ascii_only=ascii_only))))
+    rows += [
+        NodeRow(1, "why", Text(plain(words, ascii_only=ascii_only)))
+        for words in why_words(snapshot, now_s=now_s)
+    ]
     if snapshot.is_finishing:
         rows.append(NodeRow(1, "finish", Text("leaves after this round")))
     if snapshot.sync:
@@ -343,7 +350,7 @@ def _state_text(snapshot: NodeSnapshot, now_s: float, canvas: Canvas) -> Text:
     )
     ends_at_s, round_s = snapshot.round_ends_at_s, snapshot.round_s
     room = canvas.inner_width - text.cell_len - 2
-    if ends_at_s is not None and round_s and room >= _BAR_WIDTH // 2:
+    if ends_at_s is not None and round_s and snapshot.state != "paused" and room >= _BAR_WIDTH // 2:
         share = 1 - (ends_at_s - now_s) / round_s
         bar = progress_bar(share, min(_BAR_WIDTH, room), ascii_only=canvas.ascii_only)
         text.append(f"  {bar}", style="cyan")

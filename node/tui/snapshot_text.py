@@ -23,7 +23,6 @@ from node.tui.words import (
     joining_words,
     model_words,
     need_words,
-    silence_words,
     swarm_words,
     uncovered_words,
     warning_words,
@@ -139,8 +138,7 @@ def _warnings(
     elif overview.uncovered:
         warnings.append(uncovered_words(overview, initial_peers))
     if snapshot is not None:
-        warnings += filter(None, [silence_words(snapshot, now_s=now_s)])
-        warnings += warning_words(snapshot)
+        warnings += warning_words(snapshot, now_s=now_s)
     return warnings
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from bt_p2p.model.sizes import block_sizes
 from bt_p2p.protocol.lease import Lease
 from bt_p2p.protocol.limits import LEASE_RENEW_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview
-from node.reasons.judge import reasons_of, silence_of
+from node.reasons.code import ReasonCode, Severity
+from node.reasons.judge import reasons_of
+from node.reasons.reason import Reason
 from node.receipts import Receipt
 from node.snapshot import NodeSnapshot
 from node.tui.format import (
@@ -29,6 +31,7 @@ from node.tui.format import (
 STALE_AGE_S = 2.5 * LEASE_RENEW_S
 """A lease this old has missed two renewals: its peer is probably gone."""
 
+_GRAVE = frozenset({Severity.ERROR, Severity.WARNING})
 _MAX_LISTED = 5
 _TREND_ROUNDS = 10
 """Rounds over which the change of the loss is told."""
@@ -143,15 +146,40 @@ def invalid_words(overview: SwarmOverview) -> str:
     return f"{plural(num_invalid, 'invalid record')} ignored" if num_invalid else ""
 
 
-def warning_words(snapshot: NodeSnapshot) -> list[str]:
-    """What the owner of a node should look at, the gravest first, as its last report has it."""
-    return [reason.line for reason in reasons_of(snapshot) if reason.is_warning]
+def warning_words(
+    snapshot: NodeSnapshot, *, now_s: float | None = None, severities: Container[Severity] = _GRAVE
+) -> list[str]:
+    """What the owner of a node should look at and do, each with its code, the gravest first.
+
+    Args:
+        snapshot: of the node.
+        now_s: DHT time; without it, as the node's last report has it.
+        severities: which ones.
+    """
+    return [
+        _reason_words(reason)
+        for reason in reasons_of(snapshot, now_s=now_s)
+        if reason.severity in severities
+    ]
 
 
-def silence_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
-    """That the node on this machine lives but has fallen silent; empty if it has not."""
-    silence = silence_of(snapshot, now_s=now_s)
-    return "" if silence is None else f"{silence.line}; {silence.next_action}"
+def why_words(snapshot: NodeSnapshot, *, now_s: float) -> list[str]:
+    """Why a node idles, waits or is alone though nothing is wrong, each with its code.
+
+    What other rows about a node say already is left out.
+    """
+    told = {ReasonCode.RELAYED_ONLY} | (
+        {ReasonCode.WAITING_FOR_WEIGHTS} if snapshot.sync else set()
+    )
+    return [
+        _reason_words(reason)
+        for reason in reasons_of(snapshot, now_s=now_s)
+        if not reason.is_warning and reason.code not in told
+    ]
+
+
+def _reason_words(reason: Reason) -> str:
+    return f"{reason.line}; next: {reason.next_action}"
 
 
 def ended_words(snapshot: NodeSnapshot) -> str:
@@ -218,7 +246,7 @@ def block_words(snapshot: NodeSnapshot) -> str:
 def round_words(snapshot: NodeSnapshot, *, now_s: float) -> str:
     """The round under way and the time to its end, or the rounds done if none is."""
     ends_at_s = snapshot.round_ends_at_s
-    if ends_at_s is None or not math.isfinite(ends_at_s):
+    if ends_at_s is None or not math.isfinite(ends_at_s) or snapshot.state == "paused":
         return f"{plural(snapshot.round_index, 'round')} done"
     current = snapshot.round_index + 1
     if ends_at_s <= now_s:

@@ -61,7 +61,8 @@ def make_swarm(leases: list[Lease], *, num_blocks: int = 3, num_invalid: int = 0
 def make_snapshot(**values: Any) -> NodeSnapshot:
     """A node that has trained block 1 for two hours; `warnings` are the evidence of one each."""
     values["noted"] = [
-        Reason(code=ReasonCode.DISK_LOW, evidence=text) for text in values.pop("warnings", [])
+        *values.get("noted", []),
+        *(Reason(code=ReasonCode.DISK_LOW, evidence=text) for text in values.pop("warnings", [])),
     ]
     return NodeSnapshot(
         **{

@@ -9,6 +9,8 @@ import re
 import pytest
 from rich.console import Console
 
+from node.reasons.code import ReasonCode
+from node.reasons.reason import Reason
 from node.tui.canvas import Canvas
 from node.tui.panels import dashboard, node_panel, num_peers_shown, warning_lines
 
@@ -141,6 +143,20 @@ def test_node_with_broken_loss(screen, healthy, node, snapshot):
         rounds_failed=2,
     )
     assert snapshot == screen(healthy, broken)
+
+
+def test_reasons_have_codes_and_next_actions(screen, swarm, lease, node, snapshot):
+    """Errors come before what the swarm lacks, warnings after it; notes stand with the node."""
+    noted = [
+        Reason(code=ReasonCode.DISK_LOW, evidence="3 MB free"),
+        Reason(code=ReasonCode.SAME_KEY_ELSEWHERE, evidence="seen at 203.0.113.9"),
+    ]
+    paused = node(noted=noted, state="paused", pause_words="the battery is below 30%")
+    text = screen(swarm([lease(3, 1)], num_blocks=2), paused, width=120, height=40)
+    places = [text.index(words) for words in ("! same-key", "! block 0 has no", "! disk-low")]
+    assert sorted(places) == places
+    assert "paused: the battery is below 30%; next: nothing; it goes on when" in text
+    assert snapshot == text
 
 
 def test_node_that_starts(screen, node, snapshot):

@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+from node.reasons.code import ReasonCode, Severity
+from node.reasons.reason import Reason
 from node.tui.words import (
     address_words,
     invalid_words,
@@ -17,9 +19,10 @@ from node.tui.words import (
     need_words,
     round_words,
     share_words,
-    silence_words,
     swarm_words,
     uncovered_words,
+    warning_words,
+    why_words,
 )
 
 
@@ -157,12 +160,38 @@ def test_round_counts_down(node, now_s, ends_in_s, expected):
 
 def test_silent_node_is_reported(node, now_s):
     """A process that lives but reports nothing is a warning; a fresh report is not."""
-    assert "" == silence_words(node(), now_s=now_s)
-    assert "" == silence_words(node(updated_at_s=0.0), now_s=now_s)
-    words = silence_words(node(updated_at_s=now_s - 60), now_s=now_s)
-    assert words.startswith(
-        "silent: the node on this machine (process 1234) has reported nothing for 60 s"
-    )
+    assert [] == warning_words(node(), now_s=now_s)
+    assert [] == warning_words(node(updated_at_s=0.0), now_s=now_s)
+    assert [
+        "silent: the node on this machine (process 1234) has reported nothing for 60 s; next: if it "
+        "stays silent, stop it and start it again"
+    ] == warning_words(node(updated_at_s=now_s - 60), now_s=now_s)
+
+
+def test_warnings_have_codes_and_what_to_do(node, now_s):
+    """The gravest first; those of one severity alone on demand."""
+    noted = [
+        Reason(code=ReasonCode.DISK_LOW, evidence="3 MB free"),
+        Reason(code=ReasonCode.SAME_KEY_ELSEWHERE, evidence="seen at 203.0.113.9"),
+        Reason(code=ReasonCode.AVERAGE_LATE, evidence="gave up after 9 s"),
+    ]
+    snapshot = node(noted=noted)
+    grave, warned = warning_words(snapshot, now_s=now_s)
+    assert grave.startswith("same-key-elsewhere: seen at 203.0.113.9; next: stop one of the two")
+    assert "disk-low: 3 MB free; next: free space, or restart" in warned
+    assert [grave] == warning_words(snapshot, severities={Severity.ERROR})
+
+
+def test_idle_states_say_why(node, now_s):
+    """A pause or a wait is no warning, but has its code; other rows are not repeated."""
+    paused = node(state="paused", pause_words="the battery is below 30%")
+    assert [
+        "paused: the battery is below 30%; next: nothing; it goes on when the rule allows it, or "
+        "with bt-node resume"
+    ] == why_words(paused, now_s=now_s)
+    fetching = {"state": "syncing", "sync": "2.0 of 3.4 MB"}
+    assert [] == why_words(node(**fetching, reachable="relayed"), now_s=now_s)
+    assert [] == why_words(node(), now_s=now_s)
 
 
 @pytest.mark.parametrize(
