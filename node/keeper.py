@@ -13,6 +13,7 @@ from bt_p2p.protocol.lease import Lease
 from bt_p2p.protocol.limits import LEASE_RENEW_S, LEASE_TTL_S, MANIFEST_TTL_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview, make_overview
+from node.twin import TwinWatch
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class LeaseKeeper:
     Attributes:
         latest: the last view of the swarm; None before the first.
         problem: why the last renewal failed; empty once one succeeds.
+        twins: whether another node uses the same key.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
         self.latest: SwarmOverview | None = None
         self.problem = ""
+        self.twins = TwinWatch()
 
     def start(self) -> None:
         """Begin to renew."""
@@ -95,6 +98,7 @@ class LeaseKeeper:
         now_s = self._clock.now_s()
         self._lease = self._describe(now_s, now_s + LEASE_TTL_S)
         self._directory.announce(self._lease)
+        self.twins.announced(now_s=now_s)
         if now_s - self._published_at_s > MANIFEST_TTL_S / 3:
             self._directory.publish(self._manifest)
             self._published_at_s = now_s
@@ -111,8 +115,21 @@ class LeaseKeeper:
             except SwarmError as exc:
                 logger.warning("the lease could not be withdrawn, it lapses by itself: %s", exc)
 
+    def _look_for_twin(self) -> None:
+        """Read what stands in place of our lease before the next one replaces it."""
+        now_s = self._clock.now_s()
+        if self._lease is None or not self.twins.is_due(now_s=now_s):
+            return
+        try:
+            leases = self._directory.read(self._manifest)
+        except SwarmError as exc:  # the renewal that follows says whether that lasts
+            logger.info("did not look for another node with this key: %s", exc)
+            return
+        self.twins.see(leases, self._lease, now_s=now_s)
+
     def _run(self) -> None:
         while not self._is_ending:
+            self._look_for_twin()
             try:
                 self.renew()
                 self.latest = self.view()

@@ -378,8 +378,10 @@ class Volunteer:
         ]
 
     def _see(self, overview: SwarmOverview) -> None:
-        """A fresh view of the swarm: remember whom we met, and tell who came and went."""
+        """A fresh view: remember whom we met, tell who came and went, and who else has our key."""
         self._tell_of_swarm(overview)
+        twin = self._keeper.twins.words(now_s=self._joined.clock.now_s())
+        self._record.show(ReasonCode.SAME_KEY_ELSEWHERE, twin)
         met = [
             address
             for block in overview.blocks

@@ -159,6 +159,8 @@ TOKEN_WARNING_S = 7 * 86_400.0
 """A node warns so long before its run token expires: its owner has to ask another person."""
 TWIN_PERIOD_S = 30.0
 """Pause between two looks for another node that uses this node's key."""
+TWIN_GONE_S = 120.0
+"""It is gone when no lease of it was seen for so long: each look may miss it, so four of them."""
 
 # Rounds
 MATCHMAKING_S = 3.0

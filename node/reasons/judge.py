@@ -111,7 +111,8 @@ def _of_the_rounds(snapshot: NodeSnapshot) -> Iterator[Reason]:
     without = plural(snapshot.rounds_since_average, "round")
     if not snapshot.rounds_averaged + snapshot.rounds_alone + snapshot.rounds_failed:
         if snapshot.state in {"training", "averaging"}:
-            yield Reason(code=ReasonCode.FIRST_ROUND, evidence=f"block {snapshot.block}")
+            evidence = f"the first round of block {snapshot.block} is under way"
+            yield Reason(code=ReasonCode.FIRST_ROUND, evidence=evidence)
         return
     code = snapshot.last_code
     if code is None:

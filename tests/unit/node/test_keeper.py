@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from bt_p2p.errors import SwarmError
-from bt_p2p.protocol.lease import Lease
+from bt_p2p.protocol.lease import Lease, LeaseView
+from bt_p2p.protocol.limits import LEASE_TTL_S, TWIN_GONE_S, TWIN_PERIOD_S
 from bt_p2p.protocol.overview import SwarmOverview
 from bt_p2p.testing.clock import ManualClock
 from bt_p2p.testing.directory import InMemoryDirectory, SharedRecords
@@ -34,6 +35,12 @@ class Bench:
     def describe(self, issued_at_s: float, expires_at_s: float) -> Lease:
         lease = tiny_lease(self.manifest, self.identity, round_index=self.round_index)
         return lease.model_copy(update={"issued_at_s": issued_at_s, "expires_at_s": expires_at_s})
+
+    def announce_as(self, boot_id: str) -> None:
+        """As another node with the same key would."""
+        now_s = self.clock.now_s()
+        update = {"boot_id": boot_id, "addresses": ["/ip4/203.0.113.7/tcp/1"]}
+        self.directory.announce(self.describe(now_s, now_s + LEASE_TTL_S).model_copy(update=update))
 
     def see(self, overview: SwarmOverview) -> None:
         self.views.append(overview)
@@ -109,3 +116,37 @@ def test_a_silent_directory_is_a_problem_until_it_answers() -> None:
     bench.keeper.stop(timeout_s=DEADLINE_S)
 
     assert "" == bench.keeper.problem
+
+
+def test_another_node_with_the_same_key_is_seen_before_its_lease_is_replaced() -> None:
+    """Both write to one place, so the look comes before the renewal; it is told where the other is."""
+    bench = Bench()
+    bench.keeper.start()
+    assert bench.has_view.wait(DEADLINE_S)
+    for _ in range(2):  # a twin stays until it is gone for long
+        bench.clock.advance(TWIN_PERIOD_S)
+        bench.announce_as("elsewhere")
+        bench.has_view.clear()
+        bench.keeper.poke()
+        assert bench.has_view.wait(DEADLINE_S)
+        words = bench.keeper.twins.words(now_s=bench.clock.now_s())
+        assert words.startswith(
+            "another node with this key holds block 0 at /ip4/203.0.113.7/tcp/1;"
+        )
+    bench.clock.advance(TWIN_GONE_S + 1)
+    bench.has_view.clear()
+    bench.keeper.poke()
+    assert bench.has_view.wait(DEADLINE_S)
+    bench.keeper.stop(timeout_s=DEADLINE_S)
+    assert "" == bench.keeper.twins.words(now_s=bench.clock.now_s())
+
+
+def test_what_an_earlier_life_has_left_is_no_twin() -> None:
+    """A quick restart finds its own old lease, signed before it began."""
+    bench = Bench()
+    bench.keeper.renew()
+    old = bench.describe(bench.clock.now_s() - 1, bench.clock.now_s() + LEASE_TTL_S)
+    leases = LeaseView(leases=(old.model_copy(update={"boot_id": "before"}),), num_invalid=0)
+    own = bench.describe(bench.clock.now_s(), bench.clock.now_s() + LEASE_TTL_S)
+    bench.keeper.twins.see(leases, own, now_s=bench.clock.now_s())
+    assert bench.keeper.twins.twin is None
