@@ -12,7 +12,13 @@ from torch import Tensor
 
 from bt_p2p.averaging.averager import GroupAverage, PartnerReport
 from bt_p2p.averaging.gate import Gate
-from bt_p2p.errors import GroupNotFormedError, RoundFailedError, SwarmError, TrainingError
+from bt_p2p.errors import (
+    GroupNotFormedError,
+    RoundFailedError,
+    RoundTimeoutError,
+    SwarmError,
+    TrainingError,
+)
 from bt_p2p.model.device import DeviceChoice
 from bt_p2p.protocol.limits import MAX_ROUND_LAG
 from bt_p2p.protocol.manifest import RunManifest
@@ -21,6 +27,7 @@ from bt_p2p.testing.tiny import tiny_manifest
 from bt_p2p.training.data import BatchSource
 from bt_p2p.training.trainer import BlockTrainer, StepResult
 from node.partners import Partners
+from node.reasons.code import ReasonCode
 from node.reasons.code import ReasonCode
 from node.record import NodeRecord
 from node.rounds import RoundRunner
@@ -434,3 +441,34 @@ def test_steps_that_are_never_finite_end_in_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(TrainingError, match="in a row were not finite"):
         bench.runner.run_round()
+
+
+def test_a_round_tells_when_its_last_step_ended_and_how_long_a_step_takes(tmp_path: Path) -> None:
+    """From that a reader sees that training hangs."""
+    bench = Bench(tmp_path, average_at(0.25))
+
+    bench.runner.run_round()
+
+    snapshot = bench.record.snapshot
+    assert 1_000_004.0 == snapshot.last_step_at_s
+    assert snapshot.usual_step_s == pytest.approx(STEP_S)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "partners", "expected"),
+    [
+        (average_at(0.25), 1, None),
+        (average_at(0.25), 0, ReasonCode.ALONE_NO_PARTNER),
+        (failing_with(GroupNotFormedError("nobody came")), 1, ReasonCode.PARTNER_LATE),
+        (failing_with(RoundTimeoutError("took long")), 1, ReasonCode.AVERAGE_LATE),
+        (failing_with(RoundFailedError("lost")), 1, ReasonCode.AVERAGE_BROKEN),
+        (average_at(0.0, round_index=99), 1, ReasonCode.AVERAGE_REFUSED),
+    ],
+)
+def test_a_round_without_an_average_has_a_code(
+    tmp_path: Path, outcome: Outcome, partners: int, expected: ReasonCode | None
+) -> None:
+    """So that whoever reads it need not know the words."""
+    result = Bench(tmp_path, outcome, partners).runner.run_round()
+    assert result is not None
+    assert expected == result.code

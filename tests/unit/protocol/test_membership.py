@@ -14,6 +14,7 @@ from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.membership import (
     check_membership,
     issue_membership,
+    membership_expires_at_s,
     membership_of,
     token_of,
 )
@@ -53,6 +54,13 @@ def test_a_member_is_accepted_until_it_expires() -> None:
     check_membership(CLOSED, MEMBER.peer_id, issue(), now_s=last_s - 0.1)
     with pytest.raises(RecordRejectedError, match="has expired 5 s ago"):
         check_membership(CLOSED, MEMBER.peer_id, issue(), now_s=last_s)
+    assert EXPIRES_AT_S == membership_expires_at_s(issue())
+
+
+def test_the_expiry_of_garbage_is_malformed() -> None:
+    """It is read from what was checked before, but says so if it was not."""
+    with pytest.raises(WireFormatError):
+        membership_expires_at_s(wire.pack(["soon", b""]))
 
 
 @pytest.mark.parametrize(
