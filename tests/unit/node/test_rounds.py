@@ -28,7 +28,6 @@ from bt_p2p.training.data import BatchSource
 from bt_p2p.training.trainer import BlockTrainer, StepResult
 from node.partners import Partners
 from node.reasons.code import ReasonCode
-from node.reasons.code import ReasonCode
 from node.record import NodeRecord
 from node.rounds import RoundRunner
 from node.snapshot import NodeSnapshot
