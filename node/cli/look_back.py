@@ -14,7 +14,10 @@ from node.cli.options import Debug, Json, State, state_path
 @app.command()
 def replay(
     file: Annotated[
-        Path, typer.Argument(help="Event log: events.jsonl of a state folder, or one moved aside.")
+        Path,
+        typer.Argument(
+            help="Event log: events.jsonl of a state folder, one moved aside, or the folder for all of them."
+        ),
     ],
     speed: Annotated[
         float, typer.Option(help="Seconds of the run in one second of the replay.")

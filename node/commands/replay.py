@@ -15,10 +15,11 @@ from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.overview import SwarmOverview
 from node import exit_codes
 from node.events.event import Event
-from node.events.history import History, read_history
+from node.events.history import History, read_history, read_log
 from node.events.replay import Player, ReplayClock, Scene, last_scene
 from node.log_setup import set_up_logging
 from node.snapshot import NodeSnapshot
+from node.state_dir import StateDir
 from node.tui.dashboard import run_dashboard
 from node.tui.event_words import event_words
 from node.tui.format import plain
@@ -37,7 +38,9 @@ def replay(path: Path, *, speed: float, once: bool, as_json: bool, debug: bool) 
     set_up_logging(is_debugging=debug)
     if not speed > 0:
         raise ConfigError(f"--speed is {speed}, but time has to pass: give a number above 0")
-    history = read_history(path)
+    history = read_log(StateDir(path).events_path) if path.is_dir() else read_history(path)
+    if path.is_dir() and not (history.events or history.skipped):
+        raise ConfigError(f"{path} has no events.jsonl; name the state folder of a node, or a log")
     if not history.events:
         raise ConfigError(f"{path} has no event that this version knows: {history.skipped_words()}")
     scene = last_scene(history.events)

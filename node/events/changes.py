@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from bt_p2p.protocol.lease import Lease
 from bt_p2p.protocol.overview import SwarmOverview
 from node.events.event import (
+    MAX_LOSS,
+    MAX_RATE,
+    MAX_SECONDS,
     AverageMade,
     AverageRefused,
     BlockChosen,
@@ -45,7 +48,9 @@ def node_events(before: NodeSnapshot, after: NodeSnapshot, *, at_s: float) -> li
     if num_rounds(after) > num_rounds(before):
         events += _round_events(before, after, at_s)
     if after.first_average_s is not None and before.first_average_s is None:
-        events.append(FirstContribution(at_s=at_s, after_s=max(0.0, after.first_average_s)))
+        events.append(
+            FirstContribution(at_s=at_s, after_s=_within(after.first_average_s, MAX_SECONDS))
+        )
     return events
 
 
@@ -121,6 +126,11 @@ def _peer_seen(lease: Lease) -> PeerSeen:
     )
 
 
+def _within(value: float, limit: float) -> float:
+    """What an event takes, however odd a clock or a measurement is: a node must not end by it."""
+    return min(max(0.0, value), limit) if math.isfinite(value) else 0.0
+
+
 def _leases(overview: SwarmOverview) -> Iterable[Lease]:
     for block in overview.blocks:
         yield from block.holders
@@ -149,7 +159,7 @@ def _round_events(before: NodeSnapshot, after: NodeSnapshot, at_s: float) -> lis
     is_averaged = after.rounds_averaged > before.rounds_averaged
     is_refused = after.rounds_failed > before.rounds_failed
     words = shortened(after.last_outcome)
-    loss = after.loss_history[-1] if after.loss_history else None
+    loss = after.loss_history[-1] if after.loss_history else math.nan
     events: list[Event] = [
         RoundFinished(
             at_s=at_s,
@@ -157,9 +167,9 @@ def _round_events(before: NodeSnapshot, after: NodeSnapshot, at_s: float) -> lis
             round=after.round_index,
             outcome="averaged" if is_averaged else "refused" if is_refused else "alone",
             words=words,
-            loss=loss if loss is not None and math.isfinite(loss) else None,
+            loss=loss if 0.0 <= loss <= MAX_LOSS else None,
             partners=after.last_partners,
-            bytes_per_s=round(after.bytes_per_s, 1),
+            bytes_per_s=round(_within(after.bytes_per_s, MAX_RATE), 1),
             steps=after.steps,
             bytes_trained=after.bytes_trained,
             bytes_sent=after.bytes_sent,

@@ -15,8 +15,12 @@ VERSION: Literal[1] = 1
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Time = Annotated[float, Field(ge=0, le=1e11)]
-Seconds = Annotated[float, Field(ge=0, le=1e11)]
-Loss = Annotated[float, Field(ge=0, le=1e6)]
+MAX_SECONDS = 1e11
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
+MAX_LOSS = 1e6
+MAX_RATE = 1e12
+Loss = Annotated[float, Field(ge=0, le=MAX_LOSS)]
+Rate = Annotated[float, Field(ge=0, le=MAX_RATE)]
 Block = Annotated[int, Field(ge=0, lt=256)]
 Words = Annotated[str, Field(max_length=2000)]
 PeerId = Annotated[str, Field(max_length=64)]
@@ -136,10 +140,10 @@ class RoundFinished(_Event):
     words: Words
     """How it ended, in plain words."""
     loss: Loss | None
-    """Mean training loss of the round in nats per byte; null without a good step."""
+    """Mean training loss of the round in nats per byte; null without a good step, or if it is absurd."""
     partners: Count
     """Other replicas in the average."""
-    bytes_per_s: Seconds
+    bytes_per_s: Rate
     """Training speed in bytes of text."""
     steps: Count
     """Optimizer steps, in total."""
@@ -256,7 +260,7 @@ class PeerSeen(_Fields):
     """Rounds that its weights have been through."""
     loss: Loss | None
     """Mean training loss of its round so far, nats per byte."""
-    bytes_per_s: Annotated[float, Field(ge=0, le=1e12)]
+    bytes_per_s: Rate
     """Its training speed."""
     partners: Annotated[int, Field(ge=0, le=100_000)]
     """Other replicas in its last average."""

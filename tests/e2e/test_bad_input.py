@@ -13,6 +13,8 @@ import pytest
 
 from bt_p2p.corpus.corpus import describe_text
 from bt_p2p.protocol.manifest import RunManifest
+from node.events.history import read_history
+from node.receipts import read_receipts
 from tests.e2e.conftest import Programs, write_tiny_manifest
 
 pytestmark = pytest.mark.e2e
@@ -66,15 +68,23 @@ def test_malformed_multiaddr_is_a_usage_error(
 def test_unreachable_bootstrap_names_each_address_and_its_reason(
     programs: Programs, manifest: RunManifest
 ) -> None:
-    """A closed port and an unknown host are told apart."""
+    """A closed port and an unknown host are told apart; the join counts as failed by this cause."""
     addresses = f"/ip4/127.0.0.1/tcp/1/p2p/{PEER},/dns4/nope.invalid/tcp/1/p2p/{PEER}"
 
-    code, line = refuse(programs, "--manifest", "manifest.json", "--initial-peers", addresses)
+    code, line = refuse(
+        programs, "--manifest", "manifest.json", "--initial-peers", addresses, "--state-dir", "own"
+    )
 
     assert 1 == code
     assert "/ip4/127.0.0.1/tcp/1" in line
     assert "refused" in line
     assert "no such host" in line
+    receipts = read_receipts(programs.folder / "own")
+    assert (1, 0, {"no-peer-answers": 1}) == (
+        receipts.joins_tried, receipts.joins_trained, receipts.join_failures,
+    )  # fmt: skip
+    (event,) = read_history(programs.folder / "own" / "events.jsonl").events
+    assert ("join_failed", "no-peer-answers") == (event.kind, event.cause)
 
 
 def test_missing_data_file_is_a_usage_error(programs: Programs, manifest: RunManifest) -> None:

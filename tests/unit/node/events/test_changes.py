@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bt_p2p.protocol.lease import Lease, LeaseView
 from bt_p2p.protocol.overview import SwarmOverview, make_overview
 from bt_p2p.testing.clock import ManualClock
 from bt_p2p.testing.tiny import tiny_manifest
 from node.events.changes import MAX_PEERS, node_events, peer_events, reason_events, swarm_seen
-from node.events.event import Event
+from node.events.event import EVENTS, Event
 from node.reasons.code import ReasonCode
 from node.reasons.reason import Reason
 from node.record import NodeRecord
@@ -71,6 +74,24 @@ def test_a_round_without_a_good_step_has_no_loss():
     """JSON has no NaN."""
     (event,) = after(rounds_alone=1, loss_history=[float("nan")])
     assert event.loss is None
+
+
+@given(
+    loss=st.floats(),
+    bytes_per_s=st.floats(),
+    after_s=st.floats(),
+    words=st.text(max_size=3000),
+)
+def test_no_measurement_ends_a_node(loss, bytes_per_s, after_s, words):
+    """However odd it is, it makes an event that can be written and read."""
+    events = after(
+        rounds_averaged=1,
+        loss_history=[loss],
+        bytes_per_s=bytes_per_s,
+        first_average_s=after_s,
+        last_outcome=words,
+    )
+    assert events == [EVENTS.validate_json(event.model_dump_json()) for event in events]
 
 
 def test_training_and_averaging_in_turns_are_no_events():

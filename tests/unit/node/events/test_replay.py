@@ -140,6 +140,15 @@ def test_a_pipe_gets_the_last_events_and_the_end_as_text(tmp_path, life, monkeyp
     assert "\x1b" not in text
 
 
+def test_a_state_folder_gives_its_whole_log(tmp_path, life, monkeypatch, capsys):
+    """The files that were moved aside come first."""
+    write(tmp_path / "events.jsonl.1", life[:6])
+    write(tmp_path / "events.jsonl", life[6:])
+    assert 0 == replay(monkeypatch, str(tmp_path), "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert (len(life), 2) == (document["num_events"], document["status"]["node"]["round"])
+
+
 def test_json_is_one_document(tmp_path, life, monkeypatch, capsys):
     """The end in the form of `status --json`."""
     path = write(tmp_path / "events.jsonl", life)
@@ -172,6 +181,7 @@ def test_a_log_of_joins_that_failed_is_told_without_a_swarm(tmp_path, monkeypatc
             ["newer.jsonl"],
             "newer.jsonl has no event that this version knows: unknown kind 'moon': 1",
         ),
+        (["."], ". has no events.jsonl; name the state folder of a node, or a log"),
         (["good.jsonl", "--speed", "0"], "--speed is 0.0, but time has to pass: give a number"),
         (["good.jsonl", "--speed", "nan"], "--speed is nan, but time has to pass: give a number"),
     ],
