@@ -81,7 +81,7 @@ def held_back() -> Iterator[None]:
     handlers = [
         handler
         for handler in logging.getLogger().handlers
-        if type(handler) is logging.StreamHandler
+        if type(handler) is logging.StreamHandler and not handler.stream.closed
     ]
     before = [handler.setStream(lines) for handler in handlers]
     try:

@@ -92,4 +92,7 @@ def test_lines_held_back_come_at_the_end(monkeypatch):
         assert "" == written.getvalue()
     LOGGER.warning("after")
     lines = written.getvalue().splitlines()
+    written.close()
+    with held_back():  # a closed stream is left alone
+        pass
     assert [f"line {number}" for number in range(10, 60)] + ["after"] == lines
