@@ -28,7 +28,7 @@ def test_a_copied_key_is_seen_in_the_dht(local_peers, other_block: int) -> None:
     from bt_p2p.swarm.directory import HivemindDirectory
 
     key = tiny_identity(7 + other_block)
-    here, there = (HivemindDirectory(peer.dht, key) for peer in local_peers[:2])
+    here, there = (HivemindDirectory(peer.swarm.dht, key) for peer in local_peers[:2])
     now_s = SystemClock().now_s()
     began_s = now_s - TWIN_PERIOD_S - MAX_CLOCK_SKEW_S
     own = lease(key, "here", 0, now_s - 2)
