@@ -18,7 +18,7 @@ from tests.swarm.names import unique_name
 
 pytestmark = [pytest.mark.swarm, pytest.mark.slow, pytest.mark.timeout(120)]
 
-BYTES_PER_S = 1_000_000
+BYTES_PER_S = 2_000_000
 SIZE = 300_000  # elements: 1.2 MB leave each of two members
 TIMEOUT_S = 30.0
 
