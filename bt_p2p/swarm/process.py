@@ -86,7 +86,14 @@ class SwarmPeer:
         places: at relays; None for a peer that needs none.
     """
 
-    def __init__(self, dht: hivemind.DHT, loop: LoopThread, p2p: P2P, socket_folder: Path) -> None:
+    def __init__(
+        self,
+        dht: hivemind.DHT,
+        loop: LoopThread,
+        p2p: P2P,
+        socket_folder: Path,
+        sockets_before: str,
+    ) -> None:
         """Use `start_peer`."""
         self.dht = dht
         self.loop = loop
@@ -95,6 +102,7 @@ class SwarmPeer:
         self.unreachable: tuple[str, ...] = ()
         self.places: RelayPlaces | None = None
         self._socket_folder = socket_folder
+        self._sockets_before = sockets_before
         self._daemons = psutil.Process(dht.pid).children()
 
     def addresses(self) -> list[str]:
@@ -136,6 +144,9 @@ class SwarmPeer:
         for daemon in alive:  # it would keep our port
             daemon.kill()
         psutil.wait_procs(alive, timeout=STOP_TIMEOUT_S / 8)
+        if _prefix_of(self._socket_folder) == P2P._UNIX_SOCKET_PREFIX:
+            # another peer of this process goes on: averagers that it starts listen here
+            P2P._UNIX_SOCKET_PREFIX = self._sockets_before
         shutil.rmtree(self._socket_folder, ignore_errors=True)
 
 
@@ -150,7 +161,8 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
     route_hivemind_logs()
     alive, dead = _dial(options.initial_peers)
     socket_folder = make_temp_folder()
-    P2P._UNIX_SOCKET_PREFIX = f"/unix{socket_folder}/"
+    sockets_before = P2P._UNIX_SOCKET_PREFIX
+    P2P._UNIX_SOCKET_PREFIX = _prefix_of(socket_folder)
     try:
         dht = _start_dht(options, alive)
     except BaseException:
@@ -167,7 +179,7 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
         dht.kill()
         shutil.rmtree(socket_folder, ignore_errors=True)
         raise
-    peer = SwarmPeer(dht, loop, p2p, socket_folder)
+    peer = SwarmPeer(dht, loop, p2p, socket_folder, sockets_before)
     peer.unreachable = dead
     if options.relays:
         peer.places = RelayPlaces(p2p, [relay.peer_id for relay in options.relays])
@@ -175,6 +187,10 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
     if options.relays or not options.is_client:
         loop.run(CheckupServer(p2p).start(), timeout_s=DHT_TIMEOUT_S)
     return peer
+
+
+def _prefix_of(socket_folder: Path) -> str:
+    return f"/unix{socket_folder}/"
 
 
 def _dial(addresses: Sequence[PeerAddress]) -> tuple[list[PeerAddress], tuple[str, ...]]:

@@ -257,7 +257,12 @@ class SelectiveMatchmaking(Matchmaking):
         except StrangerInGroupError as exc:
             logger.warning("not following …%s: %s", str(leader)[-6:], exc)
             self._shun(leader)
-            return None
+        except (
+            OSError,
+            RuntimeError,
+        ) as exc:  # of a stream that is closed; hivemind ends the search
+            logger.info("…%s closed the stream: %r", str(leader)[-6:], exc)
+        return None
 
     def _shun(self, leader: PeerID) -> None:
         now_s = get_dht_time()

@@ -24,9 +24,12 @@ class Bench:
         self.now_s = 1_000_000.0
         self.asked: list[bytes] = []
         self.bad = {LEADER}
+        self.broken: dict[bytes, Exception] = {}
 
         async def request(_self: Any, leader: Any) -> str:
             self.asked.append(leader.to_bytes())
+            if leader.to_bytes() in self.broken:
+                raise self.broken[leader.to_bytes()]
             if leader.to_bytes() in self.bad:
                 raise reducing.StrangerInGroupError("…abc has no membership of this closed run")
             return "group"
@@ -82,3 +85,15 @@ def test_ever_new_leaders_do_not_fill_the_memory(bench) -> None:
     assert [] == bench.asked
     bench.request(leaders[0])
     assert [leaders[0]] == bench.asked
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BrokenPipeError(), ConnectionResetError(), RuntimeError("the handler is closed")],
+)
+def test_a_leader_that_goes_away_does_not_end_the_search(bench, error) -> None:
+    """The next one is asked, and itself again, since it may be back."""
+    bench.broken[OTHER] = error
+    assert [None] == bench.request(OTHER)
+    bench.broken.clear()
+    assert ["group"] == bench.request(OTHER)
