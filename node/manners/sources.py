@@ -81,7 +81,7 @@ def _read_file(path: Path, *, is_named: bool) -> dict[str, Any]:
     """The fields of the file's one section; none if there is no file."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as exc:
+    except (FileNotFoundError, NotADirectoryError) as exc:
         if is_named:
             raise ConfigError(f"config {path} does not exist; check --config") from exc
         return {}

@@ -76,6 +76,14 @@ def test_a_file_that_was_named_has_to_exist(tmp_path):
         read_settings(flags={}, environment={}, path=tmp_path / "none", is_named=True)
 
 
+def test_a_file_where_the_state_folder_should_be_is_no_config(tmp_path):
+    """Whoever makes the folder says what is wrong with it."""
+    (tmp_path / "state").touch()
+    path = tmp_path / "state" / "config.toml"
+    found = read_settings(flags={}, environment={}, path=path, is_named=False)
+    assert Settings() == found.settings
+
+
 def test_config_prints_a_file_that_would_set_the_same(tmp_path):
     """Values that are not set are comments in it."""
     found = read(tmp_path, nice=5, hours="22:00-07:00", upload_bytes_per_s="500 kB")
