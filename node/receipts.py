@@ -8,6 +8,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from node.whole_file import replace_file
+
 logger = logging.getLogger(__name__)
 
 RECEIPTS_NAME = "receipts.json"
@@ -136,10 +138,8 @@ class ReceiptBook:
 
     def _keep(self, **changes: object) -> None:
         self.receipts = self.receipts.model_copy(update=changes)
-        partial = self._path.with_name(f".{RECEIPTS_NAME}.partial")
         try:
-            partial.write_text(self.receipts.model_dump_json(), encoding="utf-8")
-            partial.replace(self._path)
+            replace_file(self._path, self.receipts.model_dump_json().encode())
             self._is_told = False
         except OSError as exc:
             if not self._is_told:

@@ -13,12 +13,11 @@ from node.events.changes import node_events
 from node.events.event import Event
 from node.reasons.code import ReasonCode
 from node.reasons.reason import Reason
-from node.snapshot import NodeSnapshot, write_snapshot
+from node.snapshot import MAX_LOSS_HISTORY, NodeSnapshot, write_snapshot
 
 logger = logging.getLogger(__name__)
 
 _WRITE_PERIOD_S = 1.0
-_MAX_LOSS_HISTORY = 60
 
 
 class NodeRecord:
@@ -71,7 +70,7 @@ class NodeRecord:
     def add_loss(self, loss: float) -> None:
         """Append the mean cross entropy of a finished round."""
         with self._lock:
-            history = [*self._snapshot.loss_history, loss][-_MAX_LOSS_HISTORY:]
+            history = [*self._snapshot.loss_history, loss][-MAX_LOSS_HISTORY:]
             self._change({"loss_history": history})
 
     def note(self, code: ReasonCode, evidence: str) -> None:

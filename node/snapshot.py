@@ -11,8 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from node.reasons.code import ReasonCode
 from node.reasons.reason import Reason
 from node.receipts import Receipt
+from node.whole_file import replace_file
 
 SNAPSHOT_NAME = "node.json"
+
+NODE_STATES = (
+    "starting", "joining", "syncing", "training", "averaging", "paused", "leaving", "rebuilding",
+)  # fmt: skip
+MAX_LOSS_HISTORY = 60
+"""Rounds whose loss is kept."""
 
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 
@@ -27,7 +34,7 @@ class NodeSnapshot(BaseModel):
     run_id: str
     block: _Count | None = None
     state: str = "starting"
-    """starting, joining, syncing, training, averaging, paused, leaving, rebuilding."""
+    """One of `NODE_STATES`, or of a newer version's."""
     pause_reason: str = ""
     """Why it does not train, as a `node.manners.decision.PauseReason`; empty if it may."""
     pause_words: str = ""
@@ -92,9 +99,7 @@ class NodeSnapshot(BaseModel):
 
 def write_snapshot(state_dir: Path, snapshot: NodeSnapshot) -> None:
     """Replace the file at once, so that a reader never sees half of it."""
-    partial = state_dir / f".{SNAPSHOT_NAME}.partial"
-    partial.write_text(snapshot.model_dump_json(), encoding="utf-8")
-    partial.replace(state_dir / SNAPSHOT_NAME)
+    replace_file(state_dir / SNAPSHOT_NAME, snapshot.model_dump_json().encode())
 
 
 def read_snapshot(state_dir: Path) -> NodeSnapshot | None:

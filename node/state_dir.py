@@ -34,6 +34,7 @@ import platformdirs
 from bt_p2p.errors import ConfigError, ProtocolError
 from bt_p2p.protocol.address import PeerAddress, dialable, parse_peer_address
 from bt_p2p.protocol.manifest import RunManifest, is_run_id
+from node.whole_file import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -131,11 +132,9 @@ class StateDir:
 
     def _keep(self, path: Path, data: bytes) -> None:
         """Replace a file that only makes the next start easier: a full disk is told once."""
-        partial = path.with_name(f".{path.name}.partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(data)
-            partial.replace(path)
+            replace_file(path, data)
         except OSError as exc:
             if path.name not in self._unwritten:
                 logger.warning("cannot write %s, the old one stays: %s", path, exc)

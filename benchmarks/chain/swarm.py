@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import socket
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
@@ -17,9 +15,10 @@ from benchmarks.chain.child import Child, family_cpu_s, own_cpu_s
 from benchmarks.chain.config import Link
 from benchmarks.chain.holder import HolderSpec
 from benchmarks.chain.timing import TimedSession, smallest_request
+from benchmarks.ports import free_port
 from bt_p2p.chain.modes import Precision
 from bt_p2p.clock import SystemClock
-from bt_p2p.errors import PeerError, SwarmError
+from bt_p2p.errors import PeerError
 from bt_p2p.protocol.address import parse_peer_addresses
 from bt_p2p.protocol.identity import PeerIdentity
 from bt_p2p.protocol.lease import Lease, LeaseView
@@ -33,7 +32,6 @@ _START_TIMEOUT_S = 180.0
 _RELAY_TIMEOUT_S = 20.0
 _PROBE_TIMEOUT_S = 20.0
 _PAUSE_S = 0.2
-_FIRST_EPHEMERAL_PORT = 32_768
 
 T = TypeVar("T")
 
@@ -69,7 +67,7 @@ class ChainSwarm:
     def start(self, replicas: int) -> None:
         """Start everything and ask each holder once."""
         blocks = [*range(self.manifest.model.num_blocks)] * replicas
-        ports = _free_ports(len(blocks))
+        ports = [free_port() for _ in blocks]
         announced = ports
         if self._is_relayed:
             self._relay = self._child("relay", map(str, ports))
@@ -269,16 +267,3 @@ def _connections(pid: int) -> list[tuple[tuple[str, int], tuple[str, int]]]:
         for one in process.net_connections(kind="tcp")
         if one.status == psutil.CONN_ESTABLISHED
     ]
-
-
-def _free_ports(count: int) -> list[int]:
-    """Below those that the system gives to outgoing connections: a holder that comes back needs its own."""
-    first = 10_000 + os.getpid() % 10_000
-    free: list[int] = []
-    for port in range(first, _FIRST_EPHEMERAL_PORT):
-        with socket.socket() as tried, contextlib.suppress(OSError):
-            tried.bind(("127.0.0.1", port))
-            free.append(port)
-        if len(free) == count:
-            return free
-    raise SwarmError(f"no {count} free ports from {first} to {_FIRST_EPHEMERAL_PORT}")

@@ -18,8 +18,8 @@ from typing import Literal, get_args
 import psutil
 from pydantic import BaseModel, ConfigDict
 
-from benchmarks.chaos.fleet import free_port, is_free
 from benchmarks.chaos.saver_node import AVERAGING
+from benchmarks.ports import free_port, is_free
 from benchmarks.quality.training import write_atomically
 from benchmarks.replicas.report import SetUp, set_up_words, table
 from bt_p2p.errors import SwarmError

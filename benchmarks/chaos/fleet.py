@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import psutil
 from benchmarks.chaos.config import ChaosConfig
 from benchmarks.chaos.links import Link, LinkBoard
 from benchmarks.chaos.plan import block_of
+from benchmarks.ports import free_port, is_free
 from node.demo.processes import DemoProcess, DemoSwarm, marked_environment
 from node.snapshot import NodeSnapshot
 
@@ -270,26 +270,6 @@ class Fleet(DemoSwarm):
 def _set_mode(path: Path, mode: int) -> None:
     for folder in [path, *(each for each in path.rglob("*") if each.is_dir())]:
         folder.chmod(mode)
-
-
-def free_port() -> int:
-    """A port on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def is_free(port: int) -> bool:
-    """Whether one could listen on a port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-            probe.listen(1)
-        except OSError:
-            return False
-    return True
 
 
 def now_s() -> float:

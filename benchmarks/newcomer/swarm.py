@@ -15,9 +15,9 @@ import psutil
 
 from benchmarks.chain.child import Child
 from benchmarks.chain.config import Link
-from benchmarks.chaos.fleet import free_port
 from benchmarks.newcomer.report import LinkTimes, NewcomerTimes
 from benchmarks.newcomer.words import download_words
+from benchmarks.ports import free_port
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import SwarmError
 from bt_p2p.model.sizes import block_sizes

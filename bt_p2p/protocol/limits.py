@@ -49,8 +49,7 @@ MAX_SPAN_BLOCKS = 16
 MAX_CONCURRENT_REQUESTS = 128
 """Requests one holder answers at once; more are refused, not queued. A quarter of them is one client's."""
 MAX_BUNDLE_FRAMES = 16
-"""Requests in one frame. With more, all texts of a client wait for the same moment: it computes nothing
-while holders do, and the other way round."""
+"""Requests in one frame."""
 MAX_OPEN_STREAMS = 256
 """Streams that strangers have open to one holder, idle ones too; a quarter of them is one client's."""
 MAX_BODIES_SIZE_BYTES = 256 * 1024**2

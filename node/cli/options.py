@@ -119,6 +119,29 @@ MemoryCap = Annotated[
     str | None,
     typer.Option("--memory-bytes", envvar="BT_NODE_MEMORY_BYTES", help='Memory cap: "2GiB".'),
 ]
+Host = Annotated[str, typer.Option("--host", help="IP address to listen on.")]
+Port = Annotated[
+    int,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        envvar="BT_NODE_PORT",
+        help="TCP port; 0 takes any free one.",
+    ),
+]
+Announce = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--announce",
+        metavar="MULTIADDR",
+        help="Address to tell others, without a peer id, if it is not found.",
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option("--device", envvar="BT_NODE_DEVICE", help="auto, cpu, cuda, cuda:N or mps."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
 

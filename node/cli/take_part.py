@@ -9,8 +9,11 @@ import typer
 
 from node.cli.app import app
 from node.cli.options import (
+    Announce,
     Config,
     Debug,
+    Device,
+    Host,
     Hours,
     IdleAfter,
     IdleLoad,
@@ -20,6 +23,7 @@ from node.cli.options import (
     MemoryCap,
     Nice,
     OnBattery,
+    Port,
     Run,
     State,
     Threads,
@@ -51,20 +55,9 @@ def join(
         ),
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Where your copy of the run's text is.")] = None,
-    host: Annotated[str, typer.Option(help="IP address to listen on.")] = "0.0.0.0",  # noqa: S104
-    port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, envvar="BT_NODE_PORT", help="TCP port; 0 takes any free one."
-        ),
-    ] = 0,
-    announce: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MULTIADDR",
-            help="Address to tell others, without a peer id, if it is not found.",
-        ),
-    ] = None,
+    host: Host = "0.0.0.0",  # noqa: S104
+    port: Port = 0,
+    announce: Announce = None,
     outbound_only: Annotated[
         bool,
         typer.Option(
@@ -73,9 +66,7 @@ def join(
             "dial finds that out and does the same.",
         ),
     ] = False,
-    device: Annotated[
-        str, typer.Option(envvar="BT_NODE_DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
-    ] = "auto",
+    device: Device = "auto",
     config: Config = None,
     hours: Hours = None,
     idle_only: IdleOnly = None,
@@ -169,23 +160,10 @@ def doctor(
     manifest: Annotated[
         Path | None, typer.Option(help="Manifest file; asked from the swarm if not given.")
     ] = None,
-    host: Annotated[str, typer.Option(help="IP address to listen on.")] = "0.0.0.0",  # noqa: S104
-    port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, envvar="BT_NODE_PORT", help="TCP port; 0 takes any free one."
-        ),
-    ] = 0,
-    announce: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MULTIADDR",
-            help="Address to tell others, without a peer id, if it is not found.",
-        ),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(envvar="BT_NODE_DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
-    ] = "auto",
+    host: Host = "0.0.0.0",  # noqa: S104
+    port: Port = 0,
+    announce: Announce = None,
+    device: Device = "auto",
     quick: Annotated[
         bool, typer.Option("--quick", help="Look at this machine only, not at the network.")
     ] = False,

@@ -61,14 +61,13 @@ class ControlServer:
         """Begin to listen; without a socket the node goes on, and takes no commands."""
         try:
             listening = listen(self._state_dir)
-        except OSError as exc:
-            logger.warning("no control socket in %s, commands will fail: %s", self._state_dir, exc)
-            return
-        self._loop = LoopThread("control")
-        self._server = self._loop.run(
-            asyncio.start_unix_server(self._serve, sock=listening, limit=MAX_LINE_BYTES),
-            timeout_s=ANSWER_TIMEOUT_S,
-        )
+            self._loop = LoopThread("control")
+            self._server = self._loop.run(
+                asyncio.start_unix_server(self._serve, sock=listening, limit=MAX_LINE_BYTES),
+                timeout_s=ANSWER_TIMEOUT_S,
+            )
+        except OSError as exc:  # a time-out, too
+            logger.warning("no control socket in %s, commands will fail: %r", self._state_dir, exc)
 
     def stop(self, *, timeout_s: float) -> None:
         """Listen no more; idempotent."""
@@ -83,8 +82,8 @@ class ControlServer:
         self._loop = None
 
     async def _close(self) -> None:
-        assert self._server is not None
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)

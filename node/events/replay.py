@@ -35,9 +35,8 @@ from node.events.event import (
 )
 from node.reasons.code import ReasonCode
 from node.reasons.reason import Reason
-from node.snapshot import NodeSnapshot
+from node.snapshot import MAX_LOSS_HISTORY, NodeSnapshot
 
-_MAX_LOSSES = 60
 _OF_THE_STATE = frozenset(
     {
         ReasonCode.STARTING,
@@ -223,7 +222,7 @@ def _changes(snapshot: NodeSnapshot, event: Event) -> dict[str, object]:
 def _round_changes(snapshot: NodeSnapshot, event: RoundFinished) -> dict[str, object]:
     history = snapshot.loss_history
     if event.loss is not None:
-        history = [*history, event.loss][-_MAX_LOSSES:]
+        history = [*history, event.loss][-MAX_LOSS_HISTORY:]
     is_averaged = event.outcome == "averaged"
     return {
         "block": event.block,

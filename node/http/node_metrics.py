@@ -11,11 +11,8 @@ from prometheus_client.metrics_core import Metric
 from bt_p2p import __version__
 from node.reasons.catalogue import CATALOGUE
 from node.reasons.judge import reasons_of
-from node.snapshot import NodeSnapshot
+from node.snapshot import NODE_STATES, NodeSnapshot
 
-_STATES = (
-    "starting", "joining", "syncing", "training", "averaging", "paused", "leaving", "rebuilding",
-)  # fmt: skip
 _REACHABLE = ("yes", "no", "relayed", "unknown")
 
 
@@ -32,7 +29,7 @@ def node_metrics(snapshot: NodeSnapshot, *, now_s: float) -> Iterator[Metric]:
     info.add_metric([__version__, snapshot.peer_id, snapshot.run_id], 1)
     yield info
     yield _one_of("bt_node_state", "1 for the state of the node, 0 for the others.", "state",
-                  _STATES, snapshot.state)  # fmt: skip
+                  NODE_STATES, snapshot.state)  # fmt: skip
     yield _one_of("bt_node_reachable", "1 for how others reach the node, 0 for the other ways.",
                   "how", _REACHABLE, snapshot.reachable or "unknown")  # fmt: skip
     yield _reasons(snapshot, now_s)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from node.whole_file import replace_file
+
 WISHES_NAME = "manners.json"
 
 logger = logging.getLogger(__name__)
@@ -45,6 +47,4 @@ def write_wishes(state_dir: Path, wishes: Wishes) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    partial = state_dir / f".{WISHES_NAME}.partial"
-    partial.write_text(wishes.model_dump_json(), encoding="utf-8")
-    partial.replace(state_dir / WISHES_NAME)
+    replace_file(state_dir / WISHES_NAME, wishes.model_dump_json().encode())

@@ -9,6 +9,7 @@
 - `block_table`: how well each block is held, and how it learns, as rows
 - `peer_table`: who takes part, as rows
 - `trends`: what the losses of blocks did while somebody watched
+- `node_rows`: what there is to say of a node, a line each
 - `panels`: an overview and a snapshot -> something rich can draw; pure
 - `feed`: the newest answers of the swarm and of this machine
 - `screen`: a whole terminal, painted and given back

@@ -15,7 +15,7 @@ from node.tui.block_table import block_row
 from node.tui.canvas import Canvas
 from node.tui.format import plain
 from node.tui.grid import grid_lines
-from node.tui.panels import node_rows
+from node.tui.node_rows import node_rows
 from node.tui.peer_table import COLUMNS as PEER_COLUMNS
 from node.tui.peer_table import peer_rows
 from node.tui.words import (

@@ -139,3 +139,15 @@ def test_a_host_that_is_no_address_is_refused() -> None:
     assert "/ip6/::1/tcp/7" == listen_address("::1", 7)
     with pytest.raises(ConfigError, match="not an IP address"):
         listen_address("localhost", 7)
+
+
+def test_a_peer_that_stops_leaves_another_one_of_the_process_its_sockets(start) -> None:
+    """Averagers that the other starts later listen where its folder is, not where there is none."""
+    from hivemind.p2p import P2P
+
+    start()
+    before = P2P._UNIX_SOCKET_PREFIX
+    other = start()
+    assert before != P2P._UNIX_SOCKET_PREFIX
+    other.stop()
+    assert before == P2P._UNIX_SOCKET_PREFIX

@@ -16,12 +16,12 @@ from benchmarks.chaos.config import KINDS, ChaosConfig, read_config
 from benchmarks.chaos.exits import ExitReport, ExitResult
 from benchmarks.chaos.exits import render as render_exits
 from benchmarks.chaos.faults import Injected
-from benchmarks.chaos.fleet import free_port, is_free
 from benchmarks.chaos.frames import bad_frames
 from benchmarks.chaos.links import Link, LinkBoard
 from benchmarks.chaos.plan import block_of, is_steady, make_plan
 from benchmarks.chaos.report import ChaosReport, SwarmResult, draw_plot, make_set_up, render
 from benchmarks.chaos.watch import Missed, Point, drift
+from benchmarks.ports import free_port, is_free
 from bt_p2p.errors import ConfigError
 
 CONFIG = ChaosConfig(
