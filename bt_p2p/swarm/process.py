@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ from bt_p2p.swarm.logs import route_hivemind_logs
 from bt_p2p.swarm.loop_thread import LoopThread
 from bt_p2p.swarm.reach import probe
 from bt_p2p.swarm.relay import RelayPlaces
-from bt_p2p.swarm.temp_folder import make_temp_folder
+from bt_p2p.swarm.temp_folder import make_temp_folder, remove_temp_folder
 from bt_p2p.swarm.validators import RecordValidator, run_validator
 
 logger = logging.getLogger(__name__)
@@ -147,7 +146,7 @@ class SwarmPeer:
         if _prefix_of(self._socket_folder) == P2P._UNIX_SOCKET_PREFIX:
             # another peer of this process goes on: averagers that it starts listen here
             P2P._UNIX_SOCKET_PREFIX = self._sockets_before
-        shutil.rmtree(self._socket_folder, ignore_errors=True)
+        remove_temp_folder(self._socket_folder)
 
 
 def start_peer(options: PeerOptions) -> SwarmPeer:
@@ -166,7 +165,7 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
     try:
         dht = _start_dht(options, alive)
     except BaseException:
-        shutil.rmtree(socket_folder, ignore_errors=True)
+        remove_temp_folder(socket_folder)
         raise
     loop = LoopThread("rpc")
     try:
@@ -177,7 +176,7 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
     except BaseException:
         loop.stop(timeout_s=STOP_TIMEOUT_S / 4)
         dht.kill()
-        shutil.rmtree(socket_folder, ignore_errors=True)
+        remove_temp_folder(socket_folder)
         raise
     peer = SwarmPeer(dht, loop, p2p, socket_folder, sockets_before)
     peer.unreachable = dead
