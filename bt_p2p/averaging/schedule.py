@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from bt_p2p.protocol.limits import (
+    LATE_PARTNER_S,
     LOOK_BEFORE_SEARCH_S,
     MATCHMAKING_S,
     MIN_TRANSFER_BYTES_PER_S,
@@ -36,6 +37,15 @@ def next_round_end_s(now_s: float, round_s: float) -> float:
 def matchmaking_s(round_s: float) -> float:
     """How long replicas look for each other before a round ends."""
     return min(MATCHMAKING_S, round_s / 4)
+
+
+def late_partner_s(round_s: float) -> float:
+    """How long a replica waits for a group after a round has ended, before it goes on alone.
+
+    Who has waited in vain must still be in time for the next end, at least half a round away: two
+    replicas that each miss every other end would take turns, and never meet.
+    """
+    return min(LATE_PARTNER_S, round_s / 3)
 
 
 def matchmaking_starts_s(round_end_s: float, round_s: float) -> float:

@@ -173,7 +173,8 @@ and less than a round of 10 s, so that whoever died in the round before is known
 STRANGER_PENALTY_S = 600.0
 """A peer that led a group with somebody who must not average in a closed run is not followed for this time."""
 LATE_PARTNER_S = 1.5
-"""After the end of a round a replica waits this long for a group before it goes on alone."""
+"""After the end of a round a replica waits this long for a group before it goes on alone, or a third of a
+round if that is shorter."""
 MAX_ROUND_LAG = 3
 """Replicas further apart than this do not average; the one behind fetches first."""
 MIN_TRANSFER_BYTES_PER_S = 1_000_000

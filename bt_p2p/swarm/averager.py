@@ -38,7 +38,7 @@ from torch import Tensor
 
 from bt_p2p.averaging.admission import is_finite
 from bt_p2p.averaging.averager import GroupAverage, PartnerReport
-from bt_p2p.averaging.schedule import average_timeout_s, matchmaking_s
+from bt_p2p.averaging.schedule import average_timeout_s, late_partner_s, matchmaking_s
 from bt_p2p.errors import (
     AveragingError,
     GroupNotFormedError,
@@ -50,7 +50,7 @@ from bt_p2p.errors import (
 )
 from bt_p2p.protocol import wire
 from bt_p2p.protocol.keys import averaging_prefix
-from bt_p2p.protocol.limits import LATE_PARTNER_S, START_TIMEOUT_S, STOP_TIMEOUT_S
+from bt_p2p.protocol.limits import START_TIMEOUT_S, STOP_TIMEOUT_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.membership import check_membership
 from bt_p2p.swarm.children import live_with_parent
@@ -227,6 +227,7 @@ class HivemindAverager:
             buffer.numel() * buffer.element_size() for buffer in self._buffers.values()
         )
         search_s = matchmaking_s(manifest.rounds.round_s)
+        self._late_s = late_partner_s(manifest.rounds.round_s)
         timeout_s = average_timeout_s(size_bytes, 2, manifest.rounds.round_s)
         self._averager = _CompleteAverager(
             list(self._buffers.values()),
@@ -272,7 +273,7 @@ class HivemindAverager:
         control = self._averager.begin_step(
             wire.pack(said),
             ends_at_s=ends_at_s,
-            deadline_s=max(ends_at_s, get_dht_time()) + LATE_PARTNER_S,
+            deadline_s=max(ends_at_s, get_dht_time()) + self._late_s,
             trust=trust or {},
         )
         return HivemindPendingAverage(self._averager, self._buffers, control)

@@ -17,9 +17,9 @@ from torch import Tensor
 from bt_p2p.averaging.admission import is_finite
 from bt_p2p.averaging.averager import GroupAverage, PartnerReport, Share
 from bt_p2p.averaging.merge import Observation, ShareMerger
+from bt_p2p.averaging.schedule import late_partner_s
 from bt_p2p.clock import Clock, SystemClock
 from bt_p2p.errors import GroupNotFormedError, RoundFailedError, SwarmError
-from bt_p2p.protocol.limits import LATE_PARTNER_S
 from bt_p2p.protocol.manifest import RunManifest
 
 _POLL_S = 0.005
@@ -103,7 +103,7 @@ class AveragingHub:
         start: Mapping[str, Tensor],
         num_samples: int,
         *,
-        ends_at_s: float,
+        late_at_s: float,
         timeout_s: float,
     ) -> GroupAverage:
         """Contribute and wait for the outcome, as `PendingAverage.finish`."""
@@ -122,7 +122,7 @@ class AveragingHub:
             while not group.is_over:
                 left_s = deadline_s - self._timer.monotonic_s()
                 is_alone = len(group.members) == 1
-                is_late = self._clock.now_s() >= ends_at_s + LATE_PARTNER_S
+                is_late = self._clock.now_s() >= late_at_s
                 if is_alone and (is_late or left_s <= 0):
                     group.problem = "nobody came"
                     raise GroupNotFormedError("no other replica was there in time")
@@ -194,6 +194,7 @@ class InMemoryAverager:
         self._hub = hub
         self._peer_id = peer_id
         self._prefix = (manifest.run_id, block)
+        self._late_s = late_partner_s(manifest.rounds.round_s)
         self._shapes = tuple((name, tuple(shape)) for name, shape in shapes.items())
         self._is_stopped = False
 
@@ -209,7 +210,7 @@ class InMemoryAverager:
             raise SwarmError("the averager has ended; restart the node")
         key = (*self._prefix, ends_at_s, self._shapes)
         group = self._hub.join(key, self._peer_id, report, trust or {})
-        return InMemoryPendingAverage(self._hub, group, self._peer_id, ends_at_s)
+        return InMemoryPendingAverage(self._hub, group, self._peer_id, ends_at_s + self._late_s)
 
     def stop(self) -> None:
         """End the averager; idempotent."""
@@ -219,12 +220,12 @@ class InMemoryAverager:
 class InMemoryPendingAverage:
     """One round on the hub; see `averaging.averager.PendingAverage`."""
 
-    def __init__(self, hub: AveragingHub, group: _Group, peer_id: str, ends_at_s: float) -> None:
+    def __init__(self, hub: AveragingHub, group: _Group, peer_id: str, late_at_s: float) -> None:
         """Use `InMemoryAverager.begin`."""
         self._hub = hub
         self._group = group
         self._peer_id = peer_id
-        self._ends_at_s = ends_at_s
+        self._late_at_s = late_at_s
 
     def finish(
         self,
@@ -241,7 +242,7 @@ class InMemoryPendingAverage:
             weights,
             start,
             num_samples,
-            ends_at_s=self._ends_at_s,
+            late_at_s=self._late_at_s,
             timeout_s=timeout_s,
         )
 

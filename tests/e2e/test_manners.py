@@ -23,7 +23,7 @@ from tests.e2e.conftest import (
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 JOIN_TIMEOUT_S = 60.0
-ROUND_S = 2.0
+ROUND_S = 3.0
 
 
 def join(programs: Programs, name: str, *arguments: str, state: str) -> subprocess.Popen[bytes]:

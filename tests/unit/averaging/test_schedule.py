@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bt_p2p.averaging.schedule import (
     average_timeout_s,
+    late_partner_s,
     look_starts_s,
     matchmaking_s,
     matchmaking_starts_s,
@@ -78,6 +79,15 @@ def test_an_average_that_fails_does_not_cost_the_next_round(number: int, round_s
     end_s = number * round_s
     size_bytes = int(0.19 * round_s * MIN_TRANSFER_BYTES_PER_S / 4)
     late_s = end_s + average_timeout_s(size_bytes, 2, round_s)
+    assert (number + 1) * round_s == next_round_end_s(late_s, round_s)
+
+
+@given(st.integers(1, 2**30), st.floats(1, 3600), st.floats(0, 0.1))
+def test_who_waited_in_vain_is_in_time_for_the_next_end(
+    number: int, round_s: float, share: float
+) -> None:
+    """A little late, too: two replicas that miss every other end would take turns for ever."""
+    late_s = number * round_s + late_partner_s(round_s) + share * round_s
     assert (number + 1) * round_s == next_round_end_s(late_s, round_s)
 
 
