@@ -32,7 +32,7 @@ Messages are one line: what failed, with which value or peer, and what to do nex
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class BtError(Exception):
@@ -138,10 +138,23 @@ class AverageRefusedError(AveragingError):
 class RoundFailedError(AveragingError):
     """A group formed, but its average is partial, not finite or otherwise refused."""
 
-    def __init__(self, message: str, *, blamed: Mapping[str, str] | None = None) -> None:
-        """Keep what the members did by whose fault it failed, by their full peer ids."""
+    def __init__(
+        self,
+        message: str,
+        *,
+        blamed: Mapping[str, str] | None = None,
+        late: Iterable[str] = (),
+    ) -> None:
+        """Keep by whom it failed, by full peer ids.
+
+        Args:
+            message: what went wrong.
+            blamed: what members did that no honest program does.
+            late: members whose weights did not come while those of others did.
+        """
         super().__init__(message)
         self.blamed = dict(blamed or {})
+        self.late = frozenset(late)
 
 
 class OwnWeightsError(RoundFailedError):

@@ -209,7 +209,7 @@ class RoundRunner:
     def _begin_average(self, ends_at_s: float) -> Partners:
         """Start looking for the group unless this replica is alone; how many others there are."""
         try:
-            partners = self._count_partners(self._gate.refused)
+            partners = self._count_partners(self._gate.refused.keys() | self._gate.left_out)
         except SwarmError as exc:
             logger.warning("round %d goes on alone: %s", self._trainer.round_index, exc)
             return NOBODY
@@ -284,6 +284,7 @@ class RoundRunner:
             )
         except RoundFailedError as exc:
             self._gate.blame(exc.blamed)
+            self._gate.leave_out(exc.late)
             raise
         drifted = self._gate.drifted(average.partners)
         reason = self._gate.reason_to_refuse(

@@ -175,8 +175,9 @@ def render(report: ChaosReport, name: str) -> str:
         f"{lost} rounds of a block were lost: a replica without a fault of its own expected an average, "
         f"and there was none: "
         f"{lost / max(1, len(report.injected)):.2f} for each fault; {report.causes.count(None)} with "
-        f"no fault near. A lost round is laid to the latest fault on its block that was there, or "
-        f"ended at most a round before, or else to the latest on another.",
+        f"no fault near. A lost round is laid to a fault on its block that was there, or ended at most a "
+        f"round before, or else to one on another. Faults overlap: rounds are laid to faults of their "
+        f"own as far as that is possible.",
         f"![Training loss against time]({name}.svg)",
         set_up_words(report.set_up, f"{name}.json"),
     ]

@@ -43,6 +43,20 @@ _MIN_ERROR_NATS = 0.001
 """Windows of a very short text are the same ones, which says nothing of their error."""
 
 
+def late_senders(progress: Mapping[str, int], *, own_id: str) -> frozenset[str]:
+    """Members that are behind, judged by the parts that came to a share before the average failed.
+
+    Every part waits for all members, so that those who are on time are one part ahead. If all others
+    are behind, this replica is the slow one, or alone with one other: then nobody is late.
+
+    Args:
+        progress: parts that have come, by peer id.
+        own_id: of this replica.
+    """
+    others = {peer: num for peer, num in progress.items() if peer != own_id}
+    return frozenset(peer for peer, num in others.items() if num < max(others.values(), default=0))
+
+
 def against_sender(seen: Observation, *, was_with_us: bool) -> Evidence | None:
     """What a reducer's view of a member's weights says against it.
 

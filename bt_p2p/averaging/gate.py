@@ -49,6 +49,8 @@ class Gate:
         """In the average that came in last, if there was no round alone since."""
         self._shared: dict[str, int] = {}
         """Peers by the round of the last average with them that came in."""
+        self._left_out: dict[str, int] = {}
+        """Peers that were late, by the round up to which they are not waited for."""
         self._excused: dict[str, int] = {}
         """Peers by the round in which nothing was held against them, since we had drifted apart."""
 
@@ -58,9 +60,14 @@ class Gate:
         return self._memory.refused
 
     @property
+    def left_out(self) -> frozenset[str]:
+        """Peers that are not averaged with in this round, since they were late in the last one."""
+        return frozenset(self._left_out)
+
+    @property
     def trust(self) -> dict[str, float]:
         """How much samples of peers count, 0 to 1; those not named count fully."""
-        return self._memory.trust
+        return self._memory.trust | dict.fromkeys(self._left_out, 0.0)
 
     def blame(self, reasons: Mapping[str, str]) -> None:
         """A round failed by the fault of these, beyond doubt; what each did."""
@@ -70,6 +77,13 @@ class Gate:
                 for peer_id, reason in reasons.items()
             }
         )
+
+    def leave_out(self, late: Collection[str]) -> None:
+        """A round failed since these were late: the next one does without them.
+
+        Whatever slowed them down may last, and would spoil another average of all.
+        """
+        self._left_out |= dict.fromkeys(late, self._round + 1)
 
     def end_round(self, *, is_alone: bool) -> None:
         """A round is over.
@@ -81,6 +95,9 @@ class Gate:
         self._memory.next_round()
         if is_alone:
             self._partners = frozenset()
+        self._left_out = {
+            peer: until for peer, until in self._left_out.items() if until >= self._round
+        }
         for rounds, kept in ((self._shared, MAX_ROUND_LAG), (self._excused, REFUSED_ROUNDS)):
             for peer_id in [peer for peer, seen in rounds.items() if self._round - seen > kept]:
                 del rounds[peer_id]

@@ -65,6 +65,8 @@ logger = logging.getLogger(__name__)
 
 BEGIN_TIMEOUT_S = 3.0
 """The averager's process takes a step within this time, under load too."""
+_OWN_END = 0.85
+"""The exchange ends itself after this share of its time, so that it can still tell who was late."""
 _MAX_REPORT_SIZE_BYTES = 256
 _COMPRESSIONS: dict[str, type[CompressionBase]] = {
     "none": NoCompression,
@@ -153,8 +155,9 @@ class _CompleteAverager(DecentralizedAverager):
         try:
             gathered = await super()._aggregate_with_group(group_info, **kwargs)
         except MatchmakingException as exc:
-            blamed = {} if self._runner is None else self._runner.blamed()
-            raise MemberFailedError(str(exc), blamed) from exc
+            if self._runner is None:
+                raise
+            raise MemberFailedError(str(exc), self._runner.blamed(), self._runner.late()) from exc
         return StepResult(
             gathered=gathered, shares=self._runner.shares, observations=self._runner.observations()
         )
@@ -242,7 +245,7 @@ class HivemindAverager:
             next_chunk_timeout=timeout_s / 3,
             sender_timeout=timeout_s / 3,
             reducer_timeout=timeout_s * 2 / 3,
-            allreduce_timeout=timeout_s,
+            allreduce_timeout=_OWN_END * timeout_s,
             shutdown_timeout=STOP_TIMEOUT_S / 4,
             client_mode=False,  # a client of the DHT is reached through a relay
         )
@@ -422,5 +425,7 @@ def _averaging_error(error: BaseException) -> AveragingError:
     text = str(error).strip().removeprefix("Unable to run All-Reduce:").strip()
     if "could not find a group" in text:
         return GroupNotFormedError("no other replica was there in time")
-    blamed = error.blamed if isinstance(error, MemberFailedError) else {}
-    return RoundFailedError(text or "a member was too slow or went away", blamed=blamed)
+    text = text or "a member was too slow or went away"
+    if isinstance(error, MemberFailedError):
+        return RoundFailedError(text, blamed=error.blamed, late=error.late)
+    return RoundFailedError(text)

@@ -31,6 +31,7 @@ from hivemind.utils import get_dht_time
 from torch import Tensor
 
 from bt_p2p.averaging.averager import Share
+from bt_p2p.averaging.evidence import late_senders
 from bt_p2p.averaging.merge import Observation, ShareMerger
 from bt_p2p.protocol.limits import MAX_REMEMBERED_PEERS, STRANGER_PENALTY_S
 
@@ -38,11 +39,14 @@ logger = logging.getLogger(__name__)
 
 
 class MemberFailedError(MatchmakingException):
-    """A step failed; `blamed` says by whose fault, if that is known."""
+    """A step failed; `blamed` and `late` say by whom, if that is known, as in `RoundFailedError`."""
 
-    def __init__(self, message: str, blamed: dict[str, str]) -> None:
-        super().__init__(message, blamed)
+    def __init__(
+        self, message: str, blamed: Mapping[str, str], late: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(message, blamed, late)
         self.blamed = blamed
+        self.late = late
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -77,6 +81,7 @@ class RobustReducer(TensorPartReducer):
         self._starts = starts
         self._merger = merger
         self._received: dict[tuple[int, int], tuple[Tensor, float]] = {}
+        self._num_received = [0] * merger.num_members
         self.malformed: dict[int, str] = {}
         """By index of the sender, what was wrong with a part of it."""
         super().__init__(part_shapes, merger.num_members)
@@ -86,6 +91,7 @@ class RobustReducer(TensorPartReducer):
     ) -> Tensor:
         """As in hivemind; `hardening` checks the part on the way."""
         self._received[part_index, sender_index] = tensor_part, weight
+        self._num_received[sender_index] = part_index + 1
         try:
             merged: Tensor = await super().accumulate_part(
                 sender_index, part_index, tensor_part, weight=weight
@@ -112,6 +118,11 @@ class RobustReducer(TensorPartReducer):
             merged = self._starts[index]  # the round fails; only the bookkeeping goes on
         self.current_part_future.set_result(merged)
         self.reset_accumulators()
+
+    @property
+    def progress(self) -> tuple[int, ...]:
+        """Parts that have come, by index of the sender."""
+        return tuple(self._num_received)
 
     def observations(self) -> dict[int, Observation]:
         """Of the other members by index, when all parts are merged."""
@@ -226,6 +237,14 @@ class CompleteRunner(AllReduceRunner):
             str(self.sender_peer_ids[index]): f"sent malformed weights: {problem}"
             for index, problem in self.tensor_part_reducer.malformed.items()
         }
+
+    def late(self) -> frozenset[str]:
+        """Members whose parts have not come to our share."""
+        progress = self.tensor_part_reducer.progress
+        return late_senders(
+            {str(peer): num for peer, num in zip(self.sender_peer_ids, progress, strict=True)},
+            own_id=str(self.peer_id),
+        )
 
 
 class StrangerInGroupError(MatchmakingException):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bt_p2p.averaging.admission import is_finite
 from bt_p2p.averaging.averager import GroupAverage, PartnerReport, Share
+from bt_p2p.averaging.evidence import late_senders
 from bt_p2p.averaging.merge import Observation, ShareMerger
 from bt_p2p.averaging.schedule import late_partner_s
 from bt_p2p.clock import Clock, SystemClock
@@ -132,7 +133,12 @@ class AveragingHub:
                     break
                 self._changed.wait(min(left_s, _POLL_S))
             if group.average_P is None:
-                raise RoundFailedError(group.problem, blamed=group.blamed)
+                progress = {member: int(member in group.brought) for member in group.members}
+                raise RoundFailedError(
+                    group.problem,
+                    blamed=group.blamed,
+                    late=late_senders(progress, own_id=peer_id),
+                )
             parts = torch.split(group.average_P, [tensor.numel() for tensor in weights.values()])
             return GroupAverage(
                 weights={

@@ -283,7 +283,7 @@ def test_a_cancelled_round_cannot_be_finished(meeting):
 
 
 def test_a_member_that_never_brings_its_weights_fails_the_round_in_time(meeting):
-    """The others wait for it no longer than they said, and mix nothing."""
+    """The others wait for it no longer than they said, mix nothing, and know whom they waited for."""
     averagers = [meeting.averager(index) for index in range(3)]
     weights = [random_weights(index) for index in range(3)]
     ends_at_s = meeting.next_end_s()
@@ -293,6 +293,9 @@ def test_a_member_that_never_brings_its_weights_fails_the_round_in_time(meeting)
     outcomes = finish_all(pending[:2], weights[:2], [3, 5], timeout_s=meeting.timeout_s)
     assert meeting.timeout_s + 1.0 > SystemClock().monotonic_s() - started_s
     assert survivors_are_whole(outcomes, mean_of(weights[:2], [3, 5])), outcomes
+    late = [outcome.late for outcome in outcomes if isinstance(outcome, RoundFailedError)]
+    assert all(each <= {meeting.peer_ids[2]} for each in late), late
+    assert 2 > len(late) or any(late), outcomes
     pending[2].cancel()
 
 

@@ -12,6 +12,7 @@ from bt_p2p import errors
 
 KEYWORD_ONLY = {
     "blamed": {"12D3peer": "sent nonsense"},
+    "late": frozenset({"12D3peer"}),
     "peer_id": "12D3KooWExample",
     "missing_blocks": (1, 3),
 }

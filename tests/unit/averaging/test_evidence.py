@@ -14,6 +14,7 @@ from bt_p2p.averaging.evidence import (
     against_partners,
     against_reducers,
     against_sender,
+    late_senders,
     loss_of_average,
 )
 from bt_p2p.averaging.memory import REFUSE_AT
@@ -21,6 +22,24 @@ from bt_p2p.averaging.merge import Observation
 
 HONEST = Observation(distance=1.0, change=1.0, agreement=0.65, usual_agreement=0.65, claim=1.0)
 PAIR = Observation(distance=0.0, change=1.0, agreement=0.45, usual_agreement=1.0, claim=1.0)
+
+
+@pytest.mark.parametrize(
+    ("progress", "late"),
+    [
+        ({"me": 3, "a": 3, "b": 2}, {"b"}),
+        ({"me": 3, "a": 3, "b": 2, "c": 0}, {"b", "c"}),
+        ({"me": 1, "a": 1, "b": 1}, set()),
+        ({"me": 3, "a": 2, "b": 2}, set()),
+        ({"me": 0, "a": 1, "b": 1}, set()),
+        ({"me": 1, "a": 0}, set()),
+        ({"me": 0}, set()),
+    ],
+    ids=["one", "two", "nobody", "all others", "oneself", "a pair", "alone"],
+)
+def test_who_is_behind_the_others_was_late(progress: dict[str, int], late: set[str]) -> None:
+    """But who sees all others behind is slow itself, and of two nobody knows which."""
+    assert late == late_senders(progress, own_id="me")
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,16 @@ def test_after_a_round_alone_the_direction_of_the_others_says_less() -> None:
     assert 2 * (1 - apart) < 1 - scene.gate.trust["peer"]
 
 
+def test_who_was_late_is_left_out_of_the_next_round_only() -> None:
+    """It is no offence."""
+    gate = Scene().gate
+    gate.leave_out({"a"})
+    gate.end_round(is_alone=False)
+    assert ({"a"}, {"a": 0.0}, {}) == (gate.left_out, gate.trust, gate.refused)
+    gate.end_round(is_alone=False)
+    assert (set(), {}) == (gate.left_out, gate.trust)
+
+
 def test_blame_is_beyond_doubt() -> None:
     """Once is enough."""
     gate = Scene().gate

@@ -188,6 +188,17 @@ def test_a_lost_round_is_laid_to_a_fault_that_was_there(faults, cause):
     assert [expected] == lay_to_faults([lost_at(30.0, 3)], faults, round_s=10.0)
 
 
+def test_lost_rounds_are_laid_to_faults_of_their_own():
+    """If there are enough; else one cost two."""
+    first, second = fault_at(20.0, 28.0), fault_at(25.0, 26.0)
+    lost = [lost_at(30.0, 3), lost_at(40.0, 4)]
+    assert {first, second} == set(lay_to_faults(lost, [first, second], round_s=10.0))
+    assert [second, second] == lay_to_faults(lost, [second], round_s=10.0)
+    assert [] == lay_to_faults([], [first], round_s=10.0)
+    early = lost_at(22.0, 2)  # only the first was there
+    assert [second, first] == lay_to_faults([lost[0], early], [first, second], round_s=10.0)
+
+
 def test_drift_leaves_the_start_out():
     """The last quarter against the second one."""
     assert drift([1.0, 2.0, 3.0]) is None

@@ -294,6 +294,16 @@ def test_who_sends_malformed_weights_is_not_met_again(tmp_path: Path) -> None:
     assert [[], ["abc"]] == bench.not_counted
 
 
+def test_the_next_round_does_without_who_was_late(tmp_path: Path) -> None:
+    """The user need not know."""
+    bench = Bench(tmp_path, failing_with(RoundFailedError("too slow", late={"abc"})))
+    for outcome in (bench.averager.outcome, average_at(0.25), average_at(0.25)):
+        bench.averager.outcome = outcome
+        bench.runner.run_round()
+    assert [[], ["abc"], []] == bench.not_counted
+    assert not bench.record.snapshot.noted
+
+
 def test_an_average_with_a_replica_too_far_away_is_refused(tmp_path: Path) -> None:
     """Weights of another age are not mixed in."""
     bench = Bench(tmp_path, average_at(0.0, round_index=MAX_ROUND_LAG + 1))
