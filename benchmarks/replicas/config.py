@@ -37,11 +37,17 @@ class Scenario(_Part):
     outer_lr: Annotated[float, Field(gt=0)] | None = None
     """Learning rate of the outer optimizer; plain averages without."""
     outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    average_takes: Annotated[int, Field(ge=0)] = 0
+    """Steps of the next round that replicas have taken by the time an average is there."""
+    kept_share: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Of what these steps changed, when the average is added; at 0 it is as if replicas had waited."""
 
     @model_validator(mode="after")
-    def _outer_is_with_all(self) -> Scenario:
+    def _is_consistent(self) -> Scenario:
         if self.outer_lr is not None and (self.participation < 1 or self.replicas < 2):
             raise ValueError(f"{self.name}: an outer optimizer needs all of several replicas")
+        if self.average_takes >= self.round_steps:
+            raise ValueError(f"{self.name}: an average must be there before its next one begins")
         return self
 
     @property
@@ -52,6 +58,10 @@ class Scenario(_Part):
             words.append(f"{self.participation:.0%}, missed updates {self.missed}")
         if self.outer_lr is not None:
             words.append(f"outer lr {self.outer_lr:g}, momentum {self.outer_momentum:g}")
+        if self.average_takes:
+            words.append(f"average {self.average_takes / self.round_steps:.0%} of a round later")
+        if self.kept_share < 1:
+            words.append(f"{self.kept_share:.0%} of the steps meanwhile kept")
         return ", ".join(words)
 
 

@@ -20,6 +20,7 @@ _PANELS = {
     "replicas": ("one", "two", "four"),
     "participation": ("one", "four", "kept_42", "dropped_42", "late_42", "late_0"),
     "outer": ("four", "outer_07_09", "outer_10_05", "four_100", "outer_07_09_100"),
+    "overlap": ("takes_0", "takes_25", "takes_50", "takes_0_100", "takes_25_100", "takes_50_100"),
 }
 """Scenarios drawn together, by name; those that are missing are left out."""
 
@@ -165,7 +166,9 @@ def render_sim(report: SimReport) -> str:
         "`kept`: who missed a round brings all its work next time, as bt-node does. `dropped`: that "
         "work is lost, and next time it takes the others' average. `late`: that work is averaged in "
         "one round late, and who is late still gets every average. Who missed the last rounds keeps "
-        "its own weights, so replica 0 may differ from the last average. Bytes are weights that one worker sends, protocol overhead left out.",
+        "its own weights, so replica 0 may differ from the last average. An average that comes later than "
+        "its round's end was made from the weights at that end, and what it changes is added to weights "
+        "that have been trained on meanwhile. Bytes are weights that one worker sends, protocol overhead left out.",
         table(header, rows),
         "![Cross entropy against steps](sim.svg)",
         set_up_words(report.set_up, "sim.json"),

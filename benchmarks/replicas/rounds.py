@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -89,6 +89,15 @@ class Swarm:
     bytes_sent: int = 0
     """By all replicas together."""
     _late: list[Contribution] = field(default_factory=list)
+    _under_way: list[tuple[Replica, Mapping[str, Tensor], Mapping[str, Tensor]]] = field(
+        default_factory=list
+    )
+    """Who waits for the average, what it had then, and what it goes on from."""
+
+    def begin_round(self) -> None:
+        """From here on samples count for the next average."""
+        for replica in self.replicas:
+            replica.num_samples = 0
 
     def end_round(self, is_there: Sequence[bool]) -> None:
         """Average, and adopt or keep."""
@@ -98,6 +107,15 @@ class Swarm:
         for replica in self.replicas:
             if replica not in took:
                 replica.round_index += 1
+
+    def arrive(self) -> None:
+        """The average that was under way is there: its change comes on top of the steps since."""
+        for replica, brought, weights in self._under_way:
+            own, share = replica.trainer.weights(), self.scenario.kept_share
+            replica.trainer.load_weights(
+                {name: weights[name] + share * (own[name] - brought[name]) for name in own}
+            )
+        self._under_way = []
 
     def _members(self, here: list[Replica]) -> tuple[list[Contribution], list[Replica]]:
         """Who contributes what, and who gets the average."""
@@ -137,7 +155,10 @@ class Swarm:
                 self.refused += 1
                 continue
             self.agreed = weights
-            taker.trainer.load_weights(weights)
+            if self.scenario.average_takes:
+                self._under_way.append((taker, own, weights))
+            else:
+                taker.trainer.load_weights(weights)
             taker.version = self.averages
             taker.round_index = round_after(average, round_index=taker.round_index)
             took.append(taker)

@@ -99,7 +99,15 @@ def run_scenario(
     for number in range(num_rounds):
         first = number * scenario.round_steps
         steps = range(first, first + scenario.round_steps)
-        if not _train_round(swarm.replicas, steps, config.lr_steps, tick):
+        while_under_way, after = (
+            steps[: scenario.average_takes],
+            steps[scenario.average_takes :],
+        )
+        swarm.begin_round()
+        if not _train(swarm.replicas, while_under_way, config.lr_steps, tick):
+            return None
+        swarm.arrive()
+        if not _train(swarm.replicas, after, config.lr_steps, tick):
             return None
         swarm.end_round(attends[number].tolist())
         if steps.stop % config.eval_every == 0:
@@ -158,16 +166,13 @@ def score_weights(
     return score_blocks(manifest, [block], text).final_nats
 
 
-def _train_round(
-    replicas: list[Replica], steps: range, lr_steps: int, tick: Callable[[], bool]
-) -> bool:
-    """The local steps of all replicas; False when told to stop.
+def _train(replicas: list[Replica], steps: range, lr_steps: int, tick: Callable[[], bool]) -> bool:
+    """Some local steps of all replicas; False when told to stop.
 
     The trainer's own rounds pace its learning rate and its data: equal steps then mean equal rates
     and equal batches in all scenarios, however long a round is.
     """
     for replica in replicas:
-        replica.num_samples = 0
         for step in steps:
             if step % lr_steps == 0:
                 replica.trainer.start_round(step // lr_steps)
