@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
 import threading
@@ -21,6 +20,7 @@ from bt_p2p.protocol.overview import SwarmOverview
 from node.client import visit
 from node.command_line import guard
 from node.demo.camera import Camera
+from node.demo.folder import make_empty
 from node.demo.processes import DemoSwarm
 from node.demo.report import DemoReport
 from node.demo.scenario import DemoPlan, Scenario, write_report
@@ -64,9 +64,10 @@ def quick_plan() -> DemoPlan:
 
 
 def main(
-    folder: Annotated[Path, typer.Option(help="State, output and report; emptied first.")] = Path(
-        ".demo"
-    ),
+    folder: Annotated[
+        Path,
+        typer.Option(help="State, output and report; the files of an earlier demo are removed."),
+    ] = Path(".demo"),
     quick: Annotated[bool, typer.Option("--quick", help="A smaller and shorter story.")] = False,
     picture: Annotated[
         Path | None, typer.Option(help="SVG file for a picture of the dashboard.")
@@ -74,8 +75,7 @@ def main(
 ) -> int:
     """Run the demo; 0 only if the model learned, averaging happened and nothing is left."""
     set_up_logging(is_debugging=False)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    make_empty(folder)
     stop = StopRequest()
     stop.listen()
     console = make_console()
