@@ -3,98 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 
 from bt_p2p.chain.block_rpc import (
-    BlockClient,
-    BlockService,
     ForwardReply,
     ForwardRequest,
     HandedOn,
     Readiness,
 )
-from bt_p2p.chain.weights_offer import ChunkRequest, WeightsOffer, make_offer
+from bt_p2p.chain.weights_offer import ChunkRequest, make_offer
 from bt_p2p.clock import SystemClock
 from bt_p2p.errors import (
-    PeerBusyError,
-    PeerError,
     PeerRefusedError,
     PeerTimeoutError,
     PeerUnreachableError,
     WireFormatError,
 )
-from bt_p2p.model.wire import encode_tensors
 from bt_p2p.objective.registry import make_objective
-from bt_p2p.protocol.limits import MAX_DOWNLOADS
 from bt_p2p.protocol.manifest import MASK_TOKEN, RunManifest
-from bt_p2p.testing.block_rpc import InMemoryBlockClient
-from bt_p2p.testing.tiny import tiny_identity, tiny_manifest, tiny_service, tiny_weights
-
-T = TypeVar("T")
-TIMEOUT_S = 10.0
-ASKER = "somebody"
-NOT_THERE = tiny_identity(99).peer_id
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wire:
-    """A caller and a holder that are different peers."""
-
-    client: BlockClient
-    caller_id: str
-    serve: Callable[[BlockService], str]
-    """Let the holder answer from a service; its peer id."""
-    run: Callable[[Coroutine[Any, Any, T]], T]
-    """Run the caller's coroutine with a deadline."""
-
-
-@pytest.fixture(params=["memory", pytest.param("hivemind", marks=pytest.mark.swarm)])
-def wire(request) -> Iterator[Wire]:
-    """One caller and one holder."""
-    if request.param == "memory":
-        services: dict[str, BlockService] = {}
-        holder = tiny_identity(0).peer_id
-
-        def serve(service: BlockService) -> str:
-            services[holder] = service
-            return holder
-
-        async def bounded(coroutine):
-            async with asyncio.timeout(TIMEOUT_S):
-                return await coroutine
-
-        client = InMemoryBlockClient(services, peer_id=ASKER)
-        yield Wire(
-            client=client,
-            caller_id=ASKER,
-            serve=serve,
-            run=lambda coroutine: asyncio.run(bounded(coroutine)),
-        )
-        return
-    from bt_p2p.swarm.block_rpc import HivemindBlockClient, HivemindBlockServer
-
-    caller, holder_peer, _ = (peer.swarm for peer in request.getfixturevalue("hivemind_peers"))
-    servers: list[HivemindBlockServer] = []
-
-    def serve_real(service: BlockService) -> str:
-        server = HivemindBlockServer(holder_peer.p2p, service)
-        holder_peer.loop.run(server.start(), timeout_s=TIMEOUT_S)
-        servers.append(server)
-        return holder_peer.peer_id
-
-    yield Wire(
-        client=HivemindBlockClient(caller.p2p),
-        caller_id=caller.peer_id,
-        serve=serve_real,
-        run=lambda coroutine: caller.loop.run(coroutine, timeout_s=TIMEOUT_S),
-    )
-    for server in servers:
-        holder_peer.loop.run(server.stop(), timeout_s=TIMEOUT_S)
+from bt_p2p.testing.tiny import tiny_manifest, tiny_service
+from tests.contract.wire import ASKER, NOT_THERE, TIMEOUT_S, FailingService
 
 
 @pytest.fixture(params=["plain", "cascade", "diffusion"])
@@ -134,31 +66,6 @@ class SpoilingService:
 
     async def forward(self, request: ForwardRequest, *, asker: str) -> ForwardReply:
         return self._spoil(await self._service.forward(request, asker=asker))
-
-
-class FailingService:
-    """A holder that fails with an error, or takes an hour when there is none."""
-
-    def __init__(self, error: Exception | None):
-        self._error = error
-
-    async def forward(self, request: ForwardRequest, *, asker: str) -> ForwardReply:
-        return await self._fail()
-
-    async def weights_offers(
-        self, run_id: str, block: int, *, asker: str
-    ) -> tuple[WeightsOffer, ...]:
-        return await self._fail()
-
-    async def weights_chunk(
-        self, run_id: str, block: int, offer_id: bytes, index: int, *, asker: str
-    ) -> bytes:
-        return await self._fail()
-
-    async def _fail(self) -> Any:
-        if self._error is None:
-            await asyncio.sleep(3600)
-        raise self._error
 
 
 @pytest.mark.parametrize("mode", ["read", "advance"])
@@ -273,7 +180,11 @@ def test_an_unknown_peer_is_unreachable(wire):
             max_size_bytes=1000,
             timeout_s=TIMEOUT_S,
         ),
-        wire.client.weights_chunk(NOT_THERE, chunk_of(big_offer(), 0), timeout_s=TIMEOUT_S),
+        wire.client.weights_chunk(
+            NOT_THERE,
+            ChunkRequest(run_id="r", block=1, offer=make_offer(b"weights", 1), index=0),
+            timeout_s=TIMEOUT_S,
+        ),
     ]
     for call in calls:
         with pytest.raises(PeerUnreachableError, match=NOT_THERE[-6:]) as caught:
@@ -467,132 +378,3 @@ def test_an_absent_holder_says_nothing(wire):
     """The error names it."""
     with pytest.raises(PeerUnreachableError, match=NOT_THERE[-6:]):
         wire.run(wire.client.ready(NOT_THERE, run_id="r", block=0, timeout_s=TIMEOUT_S))
-
-
-def ask_offers(wire: Wire, peer_id: str, *, block: int = 1, max_size_bytes: int = 1 << 30, **kw):
-    """What a holder of the tiny run offers."""
-    return wire.run(
-        wire.client.weights_offers(
-            peer_id,
-            run_id=kw.get("run_id", tiny_manifest().run_id),
-            block=block,
-            max_size_bytes=max_size_bytes,
-            timeout_s=kw.get("timeout_s", TIMEOUT_S),
-        )
-    )
-
-
-def chunk_of(offer: WeightsOffer, index: int) -> ChunkRequest:
-    """A request for a chunk of block 1 of the tiny run."""
-    return ChunkRequest(run_id=tiny_manifest().run_id, block=1, offer=offer, index=index)
-
-
-def big_offer() -> WeightsOffer:
-    """The offer of `BigService`."""
-    return make_offer(BigService.data, 1)
-
-
-class BigService(FailingService):
-    """A holder of six hundred and a half kilobytes, of which it spoils one chunk."""
-
-    data = torch.arange(600 << 10, dtype=torch.int64).to(torch.uint8).numpy().tobytes() + b"end"
-
-    def __init__(self, spoiled: int | None = None):
-        super().__init__(None)
-        self._spoiled = spoiled
-
-    async def weights_offers(self, run_id, block, *, asker):
-        return (make_offer(self.data, 1),)
-
-    async def weights_chunk(self, run_id, block, offer_id, index, *, asker):
-        offer = make_offer(self.data, 1)
-        assert offer.offer_id == offer_id
-        data = self.data[offer.chunk_slice(index)]
-        return b"?" + data[1:] if index == self._spoiled else data
-
-
-def test_chunks_of_an_offer_are_the_weights_of_its_round(wire):
-    """The very bytes the holder serves, also after it has gone on to another round."""
-    manifest = tiny_manifest()
-    service = tiny_service(manifest, 1, round_index=3)
-    expected = encode_tensors(tiny_weights(manifest, 1))
-    peer_id = wire.serve(service)
-    [offer] = ask_offers(wire, peer_id, max_size_bytes=len(expected))
-    assert make_offer(expected, 3) == offer
-
-    service.adopt(tiny_weights(manifest, 2), 4)
-
-    chunk = wire.run(wire.client.weights_chunk(peer_id, chunk_of(offer, 0), timeout_s=TIMEOUT_S))
-    assert expected == chunk
-    assert [4, 3] == [each.round_index for each in ask_offers(wire, peer_id)]
-
-
-def test_weights_of_many_chunks_arrive_in_any_order(wire):
-    """Each is checked by itself; the last one is short."""
-    peer_id = wire.serve(BigService())
-    [offer] = ask_offers(wire, peer_id)
-    data = bytearray(offer.size_bytes)
-    for index in reversed(range(offer.num_chunks)):
-        asked = wire.client.weights_chunk(peer_id, chunk_of(offer, index), timeout_s=TIMEOUT_S)
-        data[offer.chunk_slice(index)] = wire.run(asked)
-    assert (3, BigService.data) == (offer.num_chunks, bytes(data))
-
-
-def test_a_chunk_that_is_not_what_was_offered_is_a_wire_format_error(wire):
-    """Only that one; its neighbours are good."""
-    peer_id = wire.serve(BigService(spoiled=1))
-    [offer] = ask_offers(wire, peer_id)
-    wire.run(wire.client.weights_chunk(peer_id, chunk_of(offer, 0), timeout_s=TIMEOUT_S))
-    with pytest.raises(WireFormatError, match="chunk 1 of 3 of the weights of round 1 does not"):
-        wire.run(wire.client.weights_chunk(peer_id, chunk_of(offer, 1), timeout_s=TIMEOUT_S))
-    wire.run(wire.client.weights_chunk(peer_id, chunk_of(offer, 2), timeout_s=TIMEOUT_S))
-
-
-def test_weights_over_the_cap_are_not_taken(wire):
-    """A holder cannot fill the caller's memory."""
-    with pytest.raises(WireFormatError, match="over the 1000"):
-        ask_offers(wire, wire.serve(BigService()), max_size_bytes=1000)
-
-
-def test_a_snapshot_or_chunk_that_is_not_there_is_refused(wire):
-    """As is another block."""
-    service = tiny_service(tiny_manifest(), 1)
-    peer_id = wire.serve(service)
-    [offer] = ask_offers(wire, peer_id)
-    bad = [
-        (chunk_of(big_offer(), 0), "no longer kept"),
-        (chunk_of(offer, 1), "no chunk 1"),
-        (chunk_of(offer, -1), "no chunk -1"),
-        (replace(chunk_of(offer, 0), block=2), "serves block 1"),
-    ]
-    for request, message in bad:
-        with pytest.raises(PeerRefusedError, match=message):
-            wire.run(wire.client.weights_chunk(peer_id, request, timeout_s=TIMEOUT_S))
-
-
-def test_a_holder_that_gives_to_others_already_says_that_it_is_busy(wire):
-    """The caller can tell it from other refusals, and asks another one."""
-    service = tiny_service(tiny_manifest(), 1)
-    peer_id = wire.serve(service)
-    [offer] = ask_offers(wire, peer_id)
-    for other in range(MAX_DOWNLOADS):
-        asked = service.weights_chunk(
-            tiny_manifest().run_id, 1, offer.offer_id, 0, asker=f"other {other}"
-        )
-        asyncio.run(asked)
-    with pytest.raises(PeerBusyError, match="peers download from this one already"):
-        ask_offers(wire, peer_id)
-    with pytest.raises(PeerBusyError):
-        wire.run(wire.client.weights_chunk(peer_id, chunk_of(offer, 0), timeout_s=TIMEOUT_S))
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"), [(WireFormatError("no weights"), PeerRefusedError), (None, PeerTimeoutError)]
-)
-def test_weights_that_cannot_be_served_are_an_error_that_names_the_peer(wire, error, kind):
-    """Refused or late, as for forward requests."""
-    peer_id = wire.serve(FailingService(error))
-    with pytest.raises(kind) as caught:
-        ask_offers(wire, peer_id, timeout_s=0.1 if error is None else TIMEOUT_S)
-    assert isinstance(caught.value, PeerError)
-    assert peer_id == caught.value.peer_id
