@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import json
-import os
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-import safetensors.torch
 import torch
 
-from benchmarks.fuzz.forms import BYTES, FRAME, JSON, MSGPACK, PATH, SAFETENSORS, Form
+from benchmarks.fuzz.decoder import Decoder
+from benchmarks.fuzz.file_decoders import ADDRESS, file_decoders, tensor_decoders
+from benchmarks.fuzz.forms import FRAME, JSON, MSGPACK, PATH
 from bt_p2p.chain.block_rpc import ForwardReply, ForwardRequest, HandedOn, HandTo, Readiness
 from bt_p2p.chain.precision import PRECISIONS
 from bt_p2p.chain.weights_offer import ChunkRequest, make_offer
-from bt_p2p.errors import CheckpointError, ConfigError, ProtocolError, WireFormatError
-from bt_p2p.model.checkpoint import load_checkpoint, save_checkpoint
-from bt_p2p.model.wire import decode_tensors, encode_tensors, tensors_digest
+from bt_p2p.errors import ConfigError, ProtocolError, WireFormatError
 from bt_p2p.protocol import wire
 from bt_p2p.protocol.address import (
     check_announced,
@@ -67,49 +64,12 @@ from bt_p2p.swarm.weights_rpc import (
     offer_and_index,
 )
 from bt_p2p.testing.clock import START_S
-from bt_p2p.testing.tiny import tiny_identity, tiny_lease, tiny_manifest, tiny_weights
-from node.export import FACTS_NAME, ModelExport, load_export, save_export
-from node.manifests import read_manifest
-from node.reasons.code import ReasonCode
-from node.reasons.reason import Reason
+from bt_p2p.testing.tiny import tiny_identity, tiny_lease, tiny_manifest
 from node.serve.api_error import ApiError
 from node.serve.schema import parse_request
-from node.snapshot import SNAPSHOT_NAME, NodeSnapshot, read_snapshot
-from node.state_dir import StateDir
-from node.tui.snapshot_text import status_document, status_text
 
-_ADDRESS = f"/ip4/203.0.113.7/tcp/31337/p2p/{tiny_identity(1).peer_id}"
 _LEASE_DOMAIN = b"bt-p2p lease\0"
 _FRAME_TIMEOUT_S = 5.0
-
-
-def _is_accepted(result: object) -> bool:
-    """Readers that never raise say with False or None that they refuse."""
-    return result is not None and result is not False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decoder:
-    """One reader of hostile bytes."""
-
-    name: str
-    sender: str
-    """Who chooses the bytes."""
-    decode: Callable[[bytes], object]
-    messages: tuple[bytes, ...]
-    """Valid ones."""
-    refuses_with: tuple[type[Exception], ...] = ()
-    """What it may raise; nothing else, whatever the bytes are."""
-    form: Form | None = BYTES
-    max_size_bytes: int = 8192
-    """Of an input; above its own cap, so that the cap is met, too."""
-
-    def accepts(self, data: bytes) -> bool:
-        """Feed it; whether it took the bytes. Raises what it must not raise."""
-        try:
-            return _is_accepted(self.decode(data))
-        except self.refuses_with:
-            return False
 
 
 def pure_decoders(folder: Path, loop: asyncio.AbstractEventLoop) -> list[Decoder]:
@@ -123,8 +83,8 @@ def pure_decoders(folder: Path, loop: asyncio.AbstractEventLoop) -> list[Decoder
         *_records(),
         *_addresses(),
         *_messages(loop),
-        *_tensors(folder),
-        *_files(folder),
+        *tensor_decoders(folder),
+        *file_decoders(folder),
         _http(),
     ]
 
@@ -217,7 +177,7 @@ def _check_token(manifest: RunManifest, peer_id: str, data: bytes) -> bytes:
 
 def _full_lease(manifest: RunManifest, identity: PeerIdentity) -> Lease:
     fields = tiny_lease(manifest, identity, 1, round_index=7).model_dump()
-    fields |= {"loss": 1.5, "bytes_per_s": 1e4, "partners": 2, "addresses": [_ADDRESS]}
+    fields |= {"loss": 1.5, "bytes_per_s": 1e4, "partners": 2, "addresses": [ADDRESS]}
     return Lease.model_validate(fields | {"copies": [{"block": 2, "round_index": 6}]})
 
 
@@ -238,7 +198,7 @@ def _prove_manifest(data: bytes) -> RunManifest:
 
 def _addresses() -> Iterable[Decoder]:
     texts = (
-        _ADDRESS,
+        ADDRESS,
         f"/ip6/::1/udp/1/quic-v1/p2p/{tiny_identity(2).peer_id}",
         f"/dns4/peer.example.org/tcp/443/p2p/{tiny_identity(3).peer_id}",
     )
@@ -270,7 +230,7 @@ def _addresses() -> Iterable[Decoder]:
     yield Decoder(
         name="address in a lease",
         sender="any peer, through the DHT",
-        decode=lambda data: (routable_first([_text(data), _ADDRESS]), is_peer_id(_text(data))),
+        decode=lambda data: (routable_first([_text(data), ADDRESS]), is_peer_id(_text(data))),
         messages=messages,
         form=PATH,
     )
@@ -382,146 +342,6 @@ def _read_one_frame(loop: asyncio.AbstractEventLoop, data: bytes) -> Frame:
     reader.feed_data(data)
     reader.feed_eof()
     return loop.run_until_complete(read_frame(reader, timeout_s=_FRAME_TIMEOUT_S))
-
-
-def _tensors(folder: Path) -> Iterable[Decoder]:
-    tensors = {"a.weight": torch.ones(2, 3), "b": torch.arange(3), "c": torch.ones(2).half()}
-    expected = {name: (tuple(each.shape), each.dtype) for name, each in tensors.items()}
-    yield Decoder(
-        name="weights",
-        sender="a replica",
-        decode=lambda data: decode_tensors(data, expected),
-        messages=(encode_tensors(tensors),),
-        refuses_with=(WireFormatError,),
-        form=SAFETENSORS,
-    )
-    path = folder / "checkpoint"
-    save_checkpoint(path, tensors, {"round": "3"})
-    yield Decoder(
-        name="checkpoint",
-        sender="whoever gives a user a file",
-        decode=functools.partial(_load_checkpoint, path),
-        messages=(path.read_bytes(),),
-        refuses_with=(CheckpointError,),
-        form=SAFETENSORS,
-    )
-    yield Decoder(
-        name="checkpoint with its hash",
-        sender="whoever gives a user a file",
-        decode=functools.partial(_load_hashed_checkpoint, path),
-        messages=(b'{"round": "3"}', b"{}"),
-        refuses_with=(CheckpointError,),
-        form=JSON,
-    )
-
-
-def _load_checkpoint(path: Path, data: bytes) -> object:
-    path.write_bytes(data)
-    try:
-        return load_checkpoint(path)
-    finally:
-        _remove_all(path)
-
-
-def _load_hashed_checkpoint(path: Path, facts: bytes) -> object:
-    """A file whose facts are hostile and whose hash is right."""
-    tensors, text = {"a": torch.ones(1)}, facts.decode("utf-8", "replace")
-    metadata = {"bt_facts": text, "bt_sha256": _file_hash(tensors, text)}
-    safetensors.torch.save_file(tensors, path, metadata=metadata)
-    try:
-        return load_checkpoint(path)
-    finally:
-        _remove_all(path)
-
-
-def _file_hash(tensors: dict[str, torch.Tensor], facts_text: str) -> str:
-    return hashlib.sha256(f"{tensors_digest(tensors)}\n{facts_text}".encode()).hexdigest()
-
-
-def _remove_all(path: Path) -> None:
-    """A damaged checkpoint is moved aside; here that would be a million files."""
-    for each in path.parent.glob(f"{path.name}*"):
-        each.unlink()
-
-
-def _files(folder: Path) -> Iterable[Decoder]:
-    manifest, state = tiny_manifest(), StateDir(folder)
-    snapshot = NodeSnapshot(
-        pid=os.getpid(),
-        peer_id=tiny_identity(1).peer_id,
-        run_id=manifest.run_id,
-        block=1,
-        state="training",
-        round_ends_at_s=START_S,
-        loss=1.5,
-        loss_history=[2.0, 1.5],
-        last_average_at_s=START_S,
-        addresses=[_ADDRESS],
-        noted=[Reason(code=ReasonCode.DISK_LOW, evidence="1 MiB", since_s=START_S)],
-    )
-    yield Decoder(
-        name="manifest file",
-        sender="whoever gives a user a file",
-        decode=functools.partial(
-            _read_file, folder / "manifest.json", lambda: read_manifest(folder / "manifest.json")
-        ),
-        messages=(manifest.canonical_bytes(), b"{}"),
-        refuses_with=(ConfigError,),
-        form=JSON,
-    )
-    export = folder / "export"
-    model = ModelExport(
-        manifest=manifest,
-        weights=tuple(tiny_weights(manifest, block) for block in range(manifest.model.num_blocks)),
-        rounds=(1, 2, 3),
-    )
-    save_export(export, model, exported_at_s=START_S, sources=())
-    yield Decoder(
-        name="facts of an export",
-        sender="whoever gives a user a folder",
-        decode=functools.partial(_read_file, export / FACTS_NAME, lambda: load_export(export)),
-        messages=((export / FACTS_NAME).read_bytes(),),
-        refuses_with=(ConfigError,),
-        form=JSON,
-    )
-    yield Decoder(
-        name="node snapshot",
-        sender="another program of the user",
-        decode=functools.partial(_read_file, folder / SNAPSHOT_NAME, lambda: _status(folder)),
-        messages=(snapshot.model_dump_json().encode(),),
-        form=JSON,
-    )
-    yield Decoder(
-        name="peers met",
-        sender="peers, through a file",
-        decode=functools.partial(_read_file, folder / "peers.json", state.remembered_peers),
-        messages=(json.dumps([_ADDRESS]).encode(),),
-        form=JSON,
-    )
-    key = folder / "some.key"
-    tiny_identity(1).save(key)
-    yield Decoder(
-        name="key file",
-        sender="whoever gives a user a file",
-        decode=functools.partial(_read_file, key, lambda: PeerIdentity.load(key)),
-        messages=(key.read_bytes(),),
-        refuses_with=(ConfigError,),
-    )
-    key.unlink()
-
-
-def _read_file(path: Path, read: Callable[[], object], data: bytes) -> object:
-    path.write_bytes(data)
-    return read()
-
-
-def _status(folder: Path) -> object:
-    """What `bt-node status` makes of the file."""
-    snapshot = read_snapshot(folder)
-    if snapshot is None:
-        return None
-    json.dumps(status_document(None, snapshot, START_S))
-    return status_text(None, snapshot, START_S, 80)
 
 
 def _http() -> Decoder:

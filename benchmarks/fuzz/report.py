@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from benchmarks.fuzz.decoders import Decoder
+from benchmarks.fuzz.decoder import Decoder
 from benchmarks.fuzz.watch import Outcome
 from benchmarks.quality.machine import Code, Machine
 from node.tui.format import format_bytes, plural

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from benchmarks.fuzz.decoders import Decoder, pure_decoders
+from benchmarks.fuzz.decoder import Decoder
+from benchmarks.fuzz.decoders import pure_decoders
 from benchmarks.fuzz.report import Results, Row, render_report
 from benchmarks.fuzz.watch import WorkerOptions, feed_all
 from benchmarks.quality.machine import this_code, this_machine

@@ -14,7 +14,7 @@ from hivemind.proto import averaging_pb2, dht_pb2, runtime_pb2
 from hivemind.utils import get_dht_time
 from hivemind.utils.serializer import MSGPackSerializer
 
-from benchmarks.fuzz.decoders import Decoder
+from benchmarks.fuzz.decoder import Decoder
 from benchmarks.fuzz.forms import MSGPACK
 from bt_p2p.errors import RoundFailedError, WireFormatError
 from bt_p2p.protocol import wire

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from benchmarks.fuzz.mutation import mutate
 
 if TYPE_CHECKING:
-    from benchmarks.fuzz.decoders import Decoder
+    from benchmarks.fuzz.decoder import Decoder
 
 MAX_INPUT_SIZE_BYTES = 1 << 16
 _COUNTS = struct.Struct("<QQQ")

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from benchmarks.fuzz.decoders import Decoder, pure_decoders
+from benchmarks.fuzz.decoder import Decoder
+from benchmarks.fuzz.decoders import pure_decoders
 
 
 @pytest.fixture(scope="session")

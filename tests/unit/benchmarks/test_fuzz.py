@@ -10,7 +10,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from benchmarks.fuzz.decoders import Decoder
+from benchmarks.fuzz.decoder import Decoder
 from benchmarks.fuzz.forms import FRAME, JSON, MSGPACK, PATH, SAFETENSORS, Form
 from benchmarks.fuzz.mutation import mutate
 from benchmarks.fuzz.report import Results, Row, render_report
