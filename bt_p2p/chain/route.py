@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from bt_p2p.errors import ConfigError, NoRouteError
-from bt_p2p.protocol.address import parse_peer_address
+from bt_p2p.errors import NoRouteError
+from bt_p2p.protocol.address import dialable
 from bt_p2p.protocol.lease import Lease
 from bt_p2p.protocol.limits import MAX_ROUND_LAG
 from bt_p2p.protocol.overview import BlockOverview, SwarmOverview
@@ -93,19 +93,10 @@ def missing_blocks_message(overview: SwarmOverview, missing: Collection[int]) ->
     )
     holders = [lease for block in overview.blocks for lease in block.holders]
     addresses = [address for lease in holders for address in lease.addresses]
-    entry = next((address for address in addresses if _is_dialable(address)), "MULTIADDR")
+    entry = next(iter(dialable(addresses)), "MULTIADDR")  # holders are strangers; people paste this
     return (
         f"no live node holds block {names} of {total} "
         f"({f'holders by block: {others}' if others else 'no block has a holder'}); serve it with: "
         f"bt-node join --run {overview.manifest.run_id} --block {next(iter(missing))} "
         f"--initial-peers {entry}"
     )
-
-
-def _is_dialable(address: str) -> bool:
-    """Whether it is an address at all; holders are strangers, and people paste this command."""
-    try:
-        parse_peer_address(address)
-    except ConfigError:
-        return False
-    return True
