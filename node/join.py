@@ -9,17 +9,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from bt_p2p import __version__
-from bt_p2p.averaging.schedule import slowest_upload_bytes_per_s
 from bt_p2p.clock import Clock, SystemClock
-from bt_p2p.corpus.corpus import Corpus, load_corpus, require_context
 from bt_p2p.errors import BootstrapError, ConfigError
-from bt_p2p.model.sizes import block_sizes
 from bt_p2p.protocol.address import PeerAddress
-from bt_p2p.protocol.assignment import check_block, check_span
 from bt_p2p.protocol.clock_vote import clock_problem
 from bt_p2p.protocol.directory import Directory
 from bt_p2p.protocol.identity import load_or_create_identity
@@ -30,59 +25,28 @@ from bt_p2p.swarm.listen import listen_address
 from bt_p2p.swarm.neighbours import clock_leads_s, neighbours
 from bt_p2p.swarm.process import PeerOptions, SwarmPeer, start_peer
 from bt_p2p.swarm.upload import UploadCap, limit_upload
-from node.doctor import machine
-from node.doctor.finding import error_of
-from node.doctor.quick import look_at_machine, look_at_run
 from node.events.event import Event, Restarted, Started, shortened
 from node.events.log import EventLog
-from node.http.place import HttpPlace
+from node.join_options import JoinOptions
 from node.joined import Joined
 from node.manifests import choose_run, read_manifest
 from node.manners.manners import Manners
 from node.manners.settings import Settings
 from node.membership import own_membership
 from node.port import free_port, listening_port
+from node.preflight import checked_corpus, checked_memory, look_first
 from node.reachability import ReachabilityWatch, settle, tell
 from node.reasons.code import ReasonCode
 from node.reasons.reason import Reason
 from node.rebuild import Rebuild, Supervisor
 from node.receipts import ReceiptBook
 from node.record import NodeRecord
-from node.resources import check_disk, check_memory
 from node.snapshot import NodeSnapshot
 from node.standing import Standing
 from node.state_dir import NodeLock, StateDir
 from node.stop import StopRequest
 from node.tui.progress import JoinReporter
 from node.volunteer import Volunteer
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JoinOptions:
-    """What the user asked for."""
-
-    initial_peers: tuple[PeerAddress, ...]
-    state_dir: StateDir
-    identity_path: Path | None
-    manifest_path: Path | None
-    run: str | None
-    block: int | None
-    span: range | None
-    data: Path | None
-    host: str
-    port: int
-    announce: tuple[str, ...]
-    is_outbound_only: bool
-    """Listen nowhere, and be found behind relays."""
-    device: str
-    run_token: str | None
-    """Lets this node into a closed run."""
-    max_rounds: int | None
-    """End after this many rounds; None goes on until a signal."""
-    settings: Settings
-    """What the node may take of the machine."""
-    http: HttpPlace | None
-    """Where figures and health are told; None for nowhere."""
 
 
 def run_node(
@@ -110,11 +74,11 @@ def run_node(
         options = _as_before(options, supervisor)
         manifest = _known_manifest(options)
         if supervisor.last is None:
-            _look_first(options, identity_path, manifest, reporter)
+            look_first(options, identity_path, manifest, reporter)
         port = free_port(options.host, options.port, supervisor, stop)
         options = dataclasses.replace(options, port=port)
-        num_parts = _checked_memory(manifest, options) if manifest else 1
-        corpus = _checked_corpus(manifest, options) if manifest else None
+        num_parts = checked_memory(manifest, options) if manifest else 1
+        corpus = checked_corpus(manifest, options) if manifest else None
         if manifest is not None:
             own_membership(manifest, identity.peer_id, options.run_token, now_s=started_at_s)
         upload = _upload_cap(options.settings, clock)
@@ -135,8 +99,8 @@ def run_node(
         port = listening_port(peer, port, options.announce)
         supervisor.kept |= {"run": manifest.run_id, "port": str(port)}
         if corpus is None:
-            num_parts = _checked_memory(manifest, options)
-            corpus = _checked_corpus(manifest, options)
+            num_parts = checked_memory(manifest, options)
+            corpus = checked_corpus(manifest, options)
         if num_parts > 1:
             reporter.line(f"memory is short for a whole batch: steps are done in {num_parts} parts")
         snapshot = _first_snapshot(peer, manifest, state, started_at_s, supervisor.last, membership)
@@ -175,32 +139,6 @@ def run_node(
             initial_peers=options.initial_peers,
         )
         Volunteer(joined, reporter, stop).run()
-
-
-def _look_first(
-    options: JoinOptions, identity_path: Path, manifest: RunManifest | None, reporter: JoinReporter
-) -> None:
-    """The quick part of the doctor: tell warnings, and end at problems before anything is begun.
-
-    Raises:
-        ConfigError: the first problem.
-    """
-    found = look_at_machine(
-        options.state_dir,
-        identity_path=identity_path,
-        host=options.host,
-        port=options.port,
-        device=options.device,
-        look_at_device=machine.named_device,
-    )
-    if manifest is not None:
-        found += look_at_run(manifest, options.state_dir)
-    problem = error_of(found)
-    if problem is not None:
-        raise problem
-    for finding in found:
-        if finding.severity == "warning" and finding.check != "memory":  # told with its parts
-            reporter.line(f"{finding.check}: {finding.text}; {finding.fix}")
 
 
 def _as_before(options: JoinOptions, supervisor: Supervisor) -> JoinOptions:
@@ -250,31 +188,6 @@ def _manifest_of_swarm(peer: SwarmPeer, directory: Directory, options: JoinOptio
         raise
 
 
-def _checked_corpus(manifest: RunManifest, options: JoinOptions) -> Corpus:
-    """Everything about this run that can fail on this machine, before time is spent on it."""
-    if options.block is not None:
-        check_block(options.block, manifest.model.num_blocks)
-    if options.span is not None:
-        check_span(options.span, options.block, manifest.model.num_blocks)
-    _check_upload(manifest, options.settings)
-    sizes = block_sizes(manifest.model, manifest.objective, batch_size=1)
-    check_disk(options.state_dir.run_folder(manifest.run_id), sizes)
-    corpus = load_corpus(manifest.corpus, data=options.data, cache_dir=options.state_dir.cache_dir)
-    require_context(corpus, manifest.model.context)
-    return corpus
-
-
-def _checked_memory(manifest: RunManifest, options: JoinOptions) -> int:
-    """Parts in which a step fits into memory; refuses a block that does not fit at all."""
-    batch_size = manifest.optimizer.batch_size
-    return check_memory(
-        block_sizes(manifest.model, manifest.objective, batch_size=batch_size),
-        batch_size=batch_size,
-        num_copies=0 if options.span is None else len(options.span) - 1,
-        cap_bytes=options.settings.memory_bytes,
-    )
-
-
 def _upload_cap(settings: Settings, clock: Clock) -> UploadCap | None:
     """One for all processes of the node; None if the user sets no cap."""
     if settings.upload_bytes_per_s is None and settings.upload_bytes_per_day is None:
@@ -284,23 +197,6 @@ def _upload_cap(settings: Settings, clock: Clock) -> UploadCap | None:
         bytes_per_s=settings.upload_bytes_per_s,
         max_bytes=settings.upload_bytes_per_day,
     )
-
-
-def _check_upload(manifest: RunManifest, settings: Settings) -> None:
-    """Refuse a cap with which this node would spoil every round for the others of its group.
-
-    Raises:
-        ConfigError: with the numbers.
-    """
-    size_bytes = block_sizes(manifest.model, manifest.objective, batch_size=1).weights_size_bytes
-    if manifest.rounds.compression == "float16":
-        size_bytes //= 2
-    needed = slowest_upload_bytes_per_s(size_bytes, manifest.rounds.round_s)
-    if settings.upload_bytes_per_s is not None and settings.upload_bytes_per_s < needed:
-        raise ConfigError(
-            f"upload_bytes_per_s is {settings.upload_bytes_per_s}, but averages of this run, with "
-            f"{size_bytes} bytes of weights, need {needed}; allow more, or join a run with smaller blocks"
-        )
 
 
 def _enter_swarm(

@@ -37,7 +37,7 @@ def own_membership(
         return None
     ask = f"ask the owner of the run for a token for peer {peer_id}, and give it with --run-token"
     if run_token is None:
-        raise ConfigError(f"run {manifest.run_id} is closed: {ask} or --run-token-file")
+        raise ConfigError(f"run {manifest.run_id} is closed; {ask} or --run-token-file")
     membership = membership_of(run_token)
     try:
         check_membership(manifest, peer_id, membership, now_s=now_s)

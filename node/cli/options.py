@@ -26,6 +26,35 @@ Run = Annotated[
     str | None,
     typer.Option("--run", envvar="BT_NODE_RUN", help="Run id, or the start of one."),
 ]
+Block = Annotated[
+    int | None,
+    typer.Option("--block", help="Block to train; the one with the fewest holders if not given."),
+]
+Span = Annotated[
+    str | None,
+    typer.Option(
+        "--span",
+        metavar="FIRST:END",
+        help="Blocks to serve, 0:2 for blocks 0 and 1; the thinnest is trained, the others are "
+        "copies of what their replicas agreed on.",
+    ),
+]
+Data = Annotated[Path | None, typer.Option("--data", help="Where your copy of the run's text is.")]
+Identity = Annotated[
+    Path | None,
+    typer.Option("--identity", help="Key file; in the state folder if not given."),
+]
+RunToken = Annotated[
+    str | None,
+    typer.Option(
+        "--run-token",
+        envvar="BT_NODE_RUN_TOKEN",
+        help="What lets this node into a closed run.",
+    ),
+]
+RunTokenFile = Annotated[
+    Path | None, typer.Option("--run-token-file", help="File with the run token.")
+]
 State = Annotated[
     Path | None,
     typer.Option(

@@ -10,11 +10,14 @@ import typer
 from node.cli.app import app
 from node.cli.options import (
     Announce,
+    Block,
     Config,
+    Data,
     Debug,
     Device,
     Host,
     Hours,
+    Identity,
     IdleAfter,
     IdleLoad,
     IdleOnly,
@@ -25,6 +28,9 @@ from node.cli.options import (
     OnBattery,
     Port,
     Run,
+    RunToken,
+    RunTokenFile,
+    Span,
     State,
     Threads,
     UploadPerDay,
@@ -42,19 +48,9 @@ def join(
     manifest: Annotated[
         Path | None, typer.Option(help="Manifest file; fetched from the swarm if not given.")
     ] = None,
-    block: Annotated[
-        int | None,
-        typer.Option(help="Block to train; the one with the fewest holders if not given."),
-    ] = None,
-    span: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIRST:END",
-            help="Blocks to serve, 0:2 for blocks 0 and 1; the thinnest is trained, the others are "
-            "copies of what their replicas agreed on.",
-        ),
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="Where your copy of the run's text is.")] = None,
+    block: Block = None,
+    span: Span = None,
+    data: Data = None,
     host: Host = "0.0.0.0",  # noqa: S104
     port: Port = 0,
     announce: Announce = None,
@@ -78,11 +74,8 @@ def join(
     upload_bytes_per_s: UploadPerSecond = None,
     upload_bytes_per_day: UploadPerDay = None,
     memory_bytes: MemoryCap = None,
-    run_token: Annotated[
-        str | None,
-        typer.Option(envvar="BT_NODE_RUN_TOKEN", help="What lets this node into a closed run."),
-    ] = None,
-    run_token_file: Annotated[Path | None, typer.Option(help="File with the run token.")] = None,
+    run_token: RunToken = None,
+    run_token_file: RunTokenFile = None,
     max_rounds: Annotated[
         int | None, typer.Option(min=1, help="Leave after this many rounds.")
     ] = None,
@@ -102,9 +95,7 @@ def join(
     no_http: Annotated[
         bool, typer.Option("--no-http", help="Serve neither /metrics nor /healthz.")
     ] = False,
-    identity: Annotated[
-        Path | None, typer.Option(help="Key file; in the state folder if not given.")
-    ] = None,
+    identity: Identity = None,
     state_dir: State = None,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a live panel.")] = False,
     debug: Debug = False,
@@ -160,14 +151,20 @@ def doctor(
     manifest: Annotated[
         Path | None, typer.Option(help="Manifest file; asked from the swarm if not given.")
     ] = None,
+    block: Block = None,
+    span: Span = None,
+    data: Data = None,
     host: Host = "0.0.0.0",  # noqa: S104
     port: Port = 0,
     announce: Announce = None,
     device: Device = "auto",
+    run_token: RunToken = None,
+    run_token_file: RunTokenFile = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Look at this machine only, not at the network.")
     ] = False,
     as_json: Json = False,
+    identity: Identity = None,
     state_dir: State = None,
     debug: Debug = False,
 ) -> int:
@@ -178,12 +175,18 @@ def doctor(
         initial_peers=initial_peers or [],
         run=run,
         manifest=manifest,
+        block=block,
+        span=span,
+        data=data,
         host=host,
         port=port,
         announce=announce or [],
         device=device,
+        run_token=run_token,
+        run_token_file=run_token_file,
         quick=quick,
         as_json=as_json,
+        identity=identity,
         state_path=state_path(state_dir),
         debug=debug,
     )

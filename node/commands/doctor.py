@@ -17,12 +17,18 @@ def run_doctor(
     initial_peers: Sequence[str],
     run: str | None,
     manifest: Path | None,
+    block: int | None,
+    span: str | None,
+    data: Path | None,
     host: str,
     port: int,
     announce: Sequence[str],
     device: str,
+    run_token: str | None,
+    run_token_file: Path | None,
     quick: bool,
     as_json: bool,
+    identity: Path | None,
     state_path: Path,
     debug: bool,
 ) -> int:
@@ -32,27 +38,33 @@ def run_doctor(
     with errors.status("loading torch and hivemind takes a few seconds") as status:
         from node.doctor.examination import examine
         from node.doctor.finding import exit_code
-        from node.doctor.options import DoctorOptions, well_formed
+        from node.doctor.options import DoctorOptions, readable_token, well_formed, well_formed_span
         from node.doctor.report import document_of, text_of
 
         addresses, announced, malformed = well_formed(initial_peers, announce, host)
+        blocks, malformed_span = well_formed_span(span)
+        token, no_token = readable_token(run_token, run_token_file)
         state = StateDir(state_path)
         findings, plan = examine(
             DoctorOptions(
                 initial_peers=addresses,
                 state_dir=state,
-                identity_path=state.identity_path,
+                identity_path=identity or state.identity_path,
                 manifest_path=manifest,
                 run=run,
+                block=block,
+                span=blocks,
+                data=data,
                 host=host,
                 port=port,
                 announce=announced,
                 device=device,
+                run_token=token,
             ),
             status.update,
             is_quick=quick,
         )
-        findings = [*malformed, *findings]
+        findings = [*malformed, *malformed_span, *no_token, *findings]
     text = json.dumps(document_of(findings, plan)) + "\n" if as_json else text_of(findings)
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))

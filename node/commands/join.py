@@ -86,7 +86,8 @@ def join_swarm(
             reporter.line("starting (loading torch and hivemind takes a few seconds)")
             import torch
 
-            from node.join import JoinOptions, run_node
+            from node.join import run_node
+            from node.join_options import JoinOptions
 
             if settings.threads is not None:
                 torch.set_num_threads(settings.threads)

@@ -28,6 +28,7 @@ from node.doctor.finding import Finding, finding_of, problem_of
 from node.doctor.options import DoctorOptions
 from node.doctor.plan import Plan, make_plan, plan_finding
 from node.doctor.quick import look_at_machine, look_at_run
+from node.doctor.wishes import is_there, look_at_wishes
 from node.manifests import choose_run, read_manifest
 from node.reachability import ASK_TIMEOUT_S, ask
 
@@ -78,10 +79,15 @@ def examine(
     manifest = seen.manifest
     if manifest is None and options.manifest_path is None and (is_quick or not _known(options)):
         manifest = RunManifest()
+    is_known = seen.manifest is not None or not _known(options)
+    if manifest is not None and is_known:
+        found += look_at_wishes(manifest, options, now_s=SystemClock().now_s())
+    elif options.data is not None:
+        found.append(is_there(options.data))
     if manifest is not None:
-        fits = look_at_run(manifest, options.state_dir)
+        fits = look_at_run(manifest, options.state_dir, span=options.span)
         found += [each for each in fits if each.check != "disk" or "state folder" in fine]
-        block, num_replicas = _place(seen)
+        block, num_replicas = _place(seen, options)
         plan = make_plan(
             manifest,
             block_sizes(
@@ -176,9 +182,13 @@ async def _time_link(peer: SwarmPeer) -> tuple[str, Echo, Echo] | None:
     return None
 
 
-def _place(seen: _Seen) -> tuple[int | None, int]:
-    """The block that a newcomer would take, and how many hold it already."""
-    if seen.overview is None:
-        return None, 0
-    block = choose_block(seen.overview, seen.peer_id)
-    return block, len(seen.overview.blocks[block].holders)
+def _place(seen: _Seen, options: DoctorOptions) -> tuple[int | None, int]:
+    """The block that the newcomer would take, and how many hold it already."""
+    block, overview = options.block, seen.overview
+    if overview is None:
+        return block, 0
+    num_blocks = len(overview.blocks)
+    if block is None:
+        span = options.span if options.span and options.span.stop <= num_blocks else None
+        block = choose_block(overview, seen.peer_id, span=span)
+    return block, len(overview.blocks[block].holders) if block < num_blocks else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import resource
+import stat
 from pathlib import Path
 
 from bt_p2p.errors import ConfigError
@@ -50,13 +51,24 @@ def state_folder_use(state: StateDir) -> Finding:
 
 
 def identity(path: Path) -> Finding:
-    """Whether the key file is one; a missing file is made by `join`."""
+    """Whether the key file is one, for its owner's eyes only; a missing file is made by `join`."""
     if not path.exists():
         text = f"{path} is made when the node joins"
         return Finding(check="identity", severity="ok", text=text)
-    return finding_of(
-        "identity", "identity-unusable", f"{path} is a key", lambda: PeerIdentity.load(path)
-    )
+    try:
+        peer_id = PeerIdentity.load(path).peer_id
+    except ConfigError as exc:
+        return problem_of("identity", "identity-unusable", exc)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return Finding(
+            check="identity",
+            severity="warning",
+            code="identity-not-private",
+            text=f"{path}, the key of peer {peer_id}, has mode {mode:03o}: others may take it",
+            fix=f"chmod 600 {path}",
+        )
+    return Finding(check="identity", severity="ok", text=f"{path} is the key of peer {peer_id}")
 
 
 def files(soft_limit: int, hard_limit: int) -> Finding:
@@ -113,18 +125,18 @@ def named_device(name: str) -> Finding:
     return finding_of("device", "device-missing", f"{name} is there", lambda: require_device(name))
 
 
-def memory(sizes: BlockSizes, *, batch_size: int) -> Finding:
-    """Whether one block fits below the memory limit."""
+def memory(sizes: BlockSizes, *, batch_size: int, num_copies: int = 0) -> Finding:
+    """Whether one block, and copies of others, fit below the memory limit."""
     num_parts: list[int] = []
     found = finding_of(
         "memory",
         "memory-short",
         "",
-        lambda: num_parts.append(check_memory(sizes, batch_size=batch_size)),
+        lambda: num_parts.append(check_memory(sizes, batch_size=batch_size, num_copies=num_copies)),
     )
     if not num_parts:
         return found
-    needed = needed_memory_bytes(sizes, num_parts=num_parts[0]) // _MIB
+    needed = needed_memory_bytes(sizes, num_copies=num_copies, num_parts=num_parts[0]) // _MIB
     limit = memory_limit_bytes() // _MIB
     text = f"a node needs about {needed} MiB, this machine allows {limit} MiB"
     fix = "close other programs, or join a run with smaller blocks"

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.address import PeerAddress, check_announced, parse_initial_peers
+from bt_p2p.protocol.assignment import parse_span
 from bt_p2p.swarm.listen import listen_address
 from node.doctor.finding import OPTIONS, Finding, problem_of
+from node.membership import read_token
 from node.state_dir import StateDir
 
 _SEPARATORS = re.compile(r"[\s,;]+")
@@ -26,10 +28,14 @@ class DoctorOptions:
     identity_path: Path
     manifest_path: Path | None
     run: str | None
+    block: int | None
+    span: range | None
+    data: Path | None
     host: str
     port: int
     announce: tuple[str, ...]
     device: str
+    run_token: str | None
 
 
 def well_formed(
@@ -50,6 +56,18 @@ def well_formed(
         announced += [] if problem else [text]
     findings += _problem("host-malformed", partial(listen_address, host, 0))
     return tuple(dict.fromkeys(peers)), tuple(announced), findings
+
+
+def well_formed_span(text: str | None) -> tuple[range | None, list[Finding]]:
+    """The blocks to serve as they were typed, or a problem; None if they were left open."""
+    findings = [] if text is None else _problem("span-malformed", partial(parse_span, text))
+    return (None if text is None or findings else parse_span(text)), findings
+
+
+def readable_token(run_token: str | None, path: Path | None) -> tuple[str | None, list[Finding]]:
+    """The run token as text or out of its file, or a problem; None if there is none."""
+    findings = _problem("run-token-unreadable", partial(read_token, run_token, path))
+    return (None if findings else read_token(run_token, path)), findings
 
 
 def _problem(code: str, check: Callable[[], object]) -> list[Finding]:

@@ -40,11 +40,15 @@ def look_at_machine(
     ]
 
 
-def look_at_run(manifest: RunManifest, state: StateDir) -> list[Finding]:
-    """Whether a block of the run fits this machine."""
+def look_at_run(
+    manifest: RunManifest, state: StateDir, *, span: range | None = None
+) -> list[Finding]:
+    """Whether a block of the run, and copies of the others of a span, fit this machine."""
     batch_size = manifest.optimizer.batch_size
     sizes = block_sizes(manifest.model, manifest.objective, batch_size=batch_size)
     return [
-        machine.memory(sizes, batch_size=batch_size),
+        machine.memory(
+            sizes, batch_size=batch_size, num_copies=0 if span is None else len(span) - 1
+        ),
         machine.disk(state.run_folder(manifest.run_id), sizes),
     ]

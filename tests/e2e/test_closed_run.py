@@ -23,7 +23,7 @@ def test_a_volunteer_enters_with_the_token_that_the_owner_issued(programs: Progr
     join = ("node", "join", "--manifest", "closed.json", "--host", "127.0.0.1", "--threads", "1")
 
     refused = programs.run(*join)
-    found = re.search(r"is closed: ask the owner .* for peer (\w+)", refused.stderr)
+    found = re.search(r"is closed; ask the owner .* for peer (\w+)", refused.stderr)
     assert found, refused.stderr
     assert 2 == refused.returncode
 

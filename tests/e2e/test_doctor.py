@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from bt_p2p.protocol.manifest import RunManifest
+from bt_p2p.protocol.membership import issue_membership, token_of
+from bt_p2p.testing.tiny import tiny_identity
 from node.state_dir import NodeLock, StateDir
 from tests.e2e.conftest import Programs, wait_until, write_tiny_manifest
 
@@ -46,6 +48,12 @@ PLANTED = [
     ("a name to listen on", "folder", "host-malformed"),
     ("a block over the memory limit", "folder", "memory-short"),
     ("a disk on which no checkpoint fits", "folder", "disk-short"),
+    ("a span that is none", "folder", "span-malformed"),
+    ("a file of the run token that is not there", "folder", "run-token-unreadable"),
+    ("a key that others may read", "wishes", "identity-not-private"),
+    ("a span behind the run's last block", "wishes", "block-unknown"),
+    ("another text than the run's", "wishes", "text-unusable"),
+    ("a token for another peer", "wishes", "run-token-unfit"),
 ]
 """What is wrong, in which examination, and the code of the finding that has to name it."""
 SKEWED = (
@@ -178,8 +186,31 @@ class Examinations:
                 sys.executable, "-m", "node", "doctor", "--quick",
                 options=(
                     "--state-dir", "used", "--manifest", "large.json", "--host", "localhost",
+                    "--span", "all", "--run-token-file", "nowhere.txt",
                 ),
             )  # fmt: skip
+
+    def wishes(self) -> tuple[int, list[dict[str, str]]]:
+        """A closed run with a text of its own, and nothing of what the user gives fits it."""
+        folder, (owner, member, other) = self.programs.folder, map(tiny_identity, range(3))
+        manifest = write_tiny_manifest(
+            folder / "closed.json",
+            owner=owner.peer_id,
+            corpus={"kind": "text", "name": "books", "size_bytes": 9, "sha256": "0" * 64},
+        )
+        (folder / "books.txt").write_text("other books")
+        member.save(folder / "open.key")
+        (folder / "open.key").chmod(0o644)
+        token = issue_membership(
+            owner, run_id=manifest.run_id, peer_id=other.peer_id, expires_at_s=2**40
+        )
+        return self.examine(
+            sys.executable, "-m", "node", "doctor", "--quick",
+            options=(
+                "--state-dir", "wishes", "--manifest", "closed.json", "--data", "books.txt",
+                "--span", "1:9", "--identity", "open.key", "--run-token", token_of(token),
+            ),
+        )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -57,7 +57,7 @@ def test_an_issued_token_lets_the_peer_in_for_its_days(folder: Path, capsys) -> 
 
 def test_a_closed_run_asks_for_a_token_and_an_open_one_does_not() -> None:
     """The user is told whom to ask, and for which peer id."""
-    with pytest.raises(ConfigError, match=f"is closed: ask the owner .* for peer {PEER}"):
+    with pytest.raises(ConfigError, match=f"is closed; ask the owner .* for peer {PEER}"):
         own_membership(CLOSED, PEER, None, now_s=START_S)
     with pytest.raises(ConfigError, match="is not a run token"):
         own_membership(CLOSED, PEER, "?", now_s=START_S)
