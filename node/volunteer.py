@@ -39,12 +39,9 @@ from bt_p2p.training.heldout import HeldOutProbe
 from bt_p2p.training.trainer import BlockTrainer
 from node.control.server import ControlServer
 from node.copies import Adopt, BlockCopies
-from node.events.changes import MAX_PEERS, peer_events, swarm_seen
 from node.events.event import Stopped, shortened
 from node.health_watch import HealthWatch
-from node.http.node_app import make_node_app
-from node.http.place import NODE_HTTP_PORT, base_url, open_place
-from node.http.thread import HttpThread
+from node.http.node_server import serve_node
 from node.joined import Joined
 from node.keeper import LeaseKeeper
 from node.manifests import join_command
@@ -53,6 +50,7 @@ from node.reasons.code import ReasonCode
 from node.reasons.watch import ReasonWatch
 from node.replica import Replica
 from node.stop import StopRequest
+from node.swarm_news import SwarmNews
 from node.tui.progress import JoinReporter
 
 _COPIES = {
@@ -60,8 +58,6 @@ _COPIES = {
     ReasonCode.COPY_NOT_FRESH: "serving",
 }
 """What is the matter where copies of others' blocks are old, and what they are for."""
-_SWARM_SEEN_S = 30.0
-"""The swarm is told as an event at most this often while nobody comes or goes."""
 
 
 class Volunteer:
@@ -85,8 +81,12 @@ class Volunteer:
         self._state: LeaseState = "joining"
         self._replica: Replica | None = None
         self._is_first = joined.is_first
-        self._seen: SwarmOverview | None = None
-        self._seen_at_s = float("-inf")
+        self._news = SwarmNews(
+            joined.record,
+            joined.clock,
+            mine=joined.peer.peer_id,
+            round_s=joined.manifest.rounds.round_s,
+        )
         self._keeper = LeaseKeeper(
             joined.directory, joined.manifest, self._describe, joined.clock, self._see
         )
@@ -220,18 +220,16 @@ class Volunteer:
 
     def _serve_http(self, stack: contextlib.ExitStack) -> None:
         """All processes are forked: from here on there may be a port of our own."""
-        if self._joined.http is None:
-            return
-        listener = open_place(
-            self._joined.http, NODE_HTTP_PORT, self._reporter.line, self._joined.supervisor
+        joined = self._joined
+        server = serve_node(
+            joined.http,
+            lambda: self._record.snapshot,
+            joined.clock,
+            self._reporter.line,
+            joined.supervisor,
         )
-        if listener is None:
-            return
-        app = make_node_app(lambda: self._record.snapshot, self._joined.clock)
-        server = HttpThread(app, listener)
-        server.start()
-        stack.callback(server.stop)
-        self._reporter.line(f"metrics on {base_url(listener)}/metrics")
+        if server is not None:
+            stack.callback(server.stop)
 
     def _make_upstream(
         self, block: int, device: DeviceChoice, stack: contextlib.ExitStack
@@ -379,7 +377,7 @@ class Volunteer:
 
     def _see(self, overview: SwarmOverview) -> None:
         """A fresh view: remember whom we met, tell who came and went, and who else has our key."""
-        self._tell_of_swarm(overview)
+        self._news.see(overview)
         twin = self._keeper.twins.words(now_s=self._joined.clock.now_s())
         self._record.show(ReasonCode.SAME_KEY_ELSEWHERE, twin)
         met = [
@@ -391,19 +389,6 @@ class Volunteer:
         ]
         if met:
             self._state_dir.remember_peers(met)
-
-    def _tell_of_swarm(self, overview: SwarmOverview) -> None:
-        clock, mine = self._joined.clock, self._peer.peer_id
-        at_s = clock.now_s()
-        events = peer_events(self._seen, overview, mine=mine, at_s=at_s)
-        for event in events:
-            self._record.tell(event)
-        self._seen = overview
-        period_s = max(_SWARM_SEEN_S, self._manifest.rounds.round_s)
-        is_news = bool(events) and overview.num_peers <= MAX_PEERS  # a large swarm always changes
-        if is_news or clock.monotonic_s() - self._seen_at_s >= period_s:
-            self._seen_at_s = clock.monotonic_s()
-            self._record.tell(swarm_seen(overview, mine=mine, at_s=at_s))
 
     def _say_how_to_join(self) -> None:
         addresses = self._peer.addresses()
