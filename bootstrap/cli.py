@@ -9,6 +9,7 @@ import typer
 
 from bt_p2p import __version__
 from bt_p2p.protocol.limits import PROTOCOL_VERSION
+from node.cli.options import Announce, Host, Identity
 from node.command_line import run_app
 
 app = typer.Typer(
@@ -36,27 +37,19 @@ def serve(
         list[Path] | None,
         typer.Option("--manifest", help="Manifest to hold, from bt-node init; may be repeated."),
     ] = None,
-    host: Annotated[str, typer.Option(help="IP address to listen on.")] = "0.0.0.0",  # noqa: S104
+    host: Host = "0.0.0.0",  # noqa: S104
     port: Annotated[
         int,
         typer.Option(
             min=0, max=65535, envvar="BT_BOOTSTRAP_PORT", help="TCP port; 0 takes any free one."
         ),
     ] = 31337,
-    announce: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MULTIADDR",
-            help="Address to tell others, without a peer id, if it is not found.",
-        ),
-    ] = None,
+    announce: Announce = None,
     initial_peers: Annotated[
         list[str] | None,
         typer.Option("--initial-peers", metavar="MULTIADDR", help="Other peers of the swarm."),
     ] = None,
-    identity: Annotated[
-        Path | None, typer.Option(help="Key file; in the state folder if not given.")
-    ] = None,
+    identity: Identity = None,
     state_dir: Annotated[
         Path | None,
         typer.Option("--state-dir", envvar="BT_BOOTSTRAP_STATE_DIR", help="Folder of identity."),
