@@ -14,7 +14,7 @@ import yaml
 
 ROOT = Path(__file__).parents[3]
 UNITS = sorted((ROOT / "packaging" / "systemd").glob("*.service"))
-NOT_IN_NAV = {"results/replicas/outer/sim.md"}
+NOT_IN_NAV = {"results/replicas/outer/sim.md", "results/replicas/overlap/sim.md"}
 """Linked from another page."""
 
 
