@@ -18,7 +18,7 @@ from bt_p2p.protocol.limits import LEASE_TTL_S
 from bt_p2p.protocol.manifest import RunManifest
 from bt_p2p.protocol.overview import SwarmOverview
 from node.client import visit
-from node.command_line import guard
+from node.command_line import run_app
 from node.demo.camera import Camera
 from node.demo.folder import make_empty
 from node.demo.processes import DemoSwarm
@@ -32,6 +32,9 @@ from node.tui.terminal import can_redraw, make_console
 
 _NUM_STORY_LINES = 3
 """Lines of the story shown above the dashboard."""
+
+
+app = typer.Typer(add_completion=False)
 
 
 def full_plan() -> DemoPlan:
@@ -63,6 +66,7 @@ def quick_plan() -> DemoPlan:
     )
 
 
+@app.command()
 def main(
     folder: Annotated[
         Path,
@@ -172,4 +176,4 @@ def _summary(report: DemoReport, path: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(guard(lambda: typer.run(main), "demo"))
+    sys.exit(run_app(app, "demo"))

@@ -36,7 +36,7 @@ class DemoReport(BaseModel):
     killed_dropped_after_s: float
     """From kill -9 of a volunteer until it was gone from the swarm's view."""
     killed_came_back: bool
-    """Whether it rejoined with its old identity and block."""
+    """Whether it rejoined with its old identity, on whichever block is the thinnest."""
     seconds: float
     leftovers: int
     """Processes of the demo that outlived it."""
