@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
 from node.command_line import run_app
-from node.demo import __main__ as demo
-from node.demo.report import DemoReport
+
+if TYPE_CHECKING:
+    from node.demo.report import DemoReport
 
 pytestmark = pytest.mark.swarm
 
 
-def report_of(**changes: object) -> DemoReport:
+@pytest.fixture
+def demo() -> ModuleType:
+    """The program."""
+    from node.demo import __main__
+
+    return __main__
+
+
+def report_of(changes: dict[str, object]) -> DemoReport:
+    from node.demo.report import DemoReport
+
     values: dict[str, object] = {
         "run_id": "demo-abc",
         "ce_start": 5.5,
@@ -38,13 +51,13 @@ def report_of(**changes: object) -> DemoReport:
 
 
 @pytest.mark.parametrize(
-    ("report", "exit_code", "told"),
+    ("changes", "exit_code", "told"),
     [
-        (report_of(), 0, ""),
-        (report_of(ce_end=3.0), 1, "FAILED: 3.000 is not below the order-1 model's 2.500"),
-        (report_of(averaged_rounds_by_block=(10, 0)), 1, "FAILED: block 1 was never averaged"),
-        (report_of(killed_came_back=False), 1, "FAILED: the killed volunteer did not come back"),
-        (report_of(leftovers=2), 1, "FAILED: 2 processes were left running"),
+        ({}, 0, ""),
+        ({"ce_end": 3.0}, 1, "FAILED: 3.000 is not below the order-1 model's 2.500"),
+        ({"averaged_rounds_by_block": (10, 0)}, 1, "FAILED: block 1 was never averaged"),
+        ({"killed_came_back": False}, 1, "FAILED: the killed volunteer did not come back"),
+        ({"leftovers": 2}, 1, "FAILED: 2 processes were left running"),
     ],
     ids=["well", "not learned", "not averaged", "not back", "left over"],
 )
@@ -52,11 +65,12 @@ def test_a_story_that_went_wrong_is_a_failure(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    report: DemoReport,
+    demo: ModuleType,
+    changes: dict[str, object],
     exit_code: int,
     told: str,
 ) -> None:
-    monkeypatch.setattr(demo, "_play", lambda *_arguments: report)
+    monkeypatch.setattr(demo, "_play", lambda *_arguments: report_of(changes))
     monkeypatch.setattr("sys.argv", ["demo", "--folder", str(tmp_path / "demo")])
 
     assert exit_code == run_app(demo.app, "demo")
@@ -64,7 +78,10 @@ def test_a_story_that_went_wrong_is_a_failure(
 
 
 def test_a_folder_of_somebody_else_is_a_usage_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    demo: ModuleType,
 ) -> None:
     (tmp_path / "thesis.txt").write_text("do not remove")
     monkeypatch.setattr("sys.argv", ["demo", "--folder", str(tmp_path)])
