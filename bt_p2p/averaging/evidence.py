@@ -54,7 +54,8 @@ def late_senders(progress: Mapping[str, int], *, own_id: str) -> frozenset[str]:
         own_id: of this replica.
     """
     others = {peer: num for peer, num in progress.items() if peer != own_id}
-    return frozenset(peer for peer, num in others.items() if num < max(others.values(), default=0))
+    foremost = max(others.values(), default=0)
+    return frozenset(peer for peer, num in others.items() if num < foremost)
 
 
 def against_sender(seen: Observation, *, was_with_us: bool) -> Evidence | None:

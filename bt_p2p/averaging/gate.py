@@ -49,8 +49,10 @@ class Gate:
         """In the average that came in last, if there was no round alone since."""
         self._shared: dict[str, int] = {}
         """Peers by the round of the last average with them that came in."""
-        self._left_out: dict[str, int] = {}
-        """Peers that were late, by the round up to which they are not waited for."""
+        self._late: frozenset[str] = frozenset()
+        """Peers for which this round failed."""
+        self._left_out: frozenset[str] = frozenset()
+        """Those of the last round."""
         self._excused: dict[str, int] = {}
         """Peers by the round in which nothing was held against them, since we had drifted apart."""
 
@@ -62,7 +64,7 @@ class Gate:
     @property
     def left_out(self) -> frozenset[str]:
         """Peers that are not averaged with in this round, since they were late in the last one."""
-        return frozenset(self._left_out)
+        return self._left_out
 
     @property
     def trust(self) -> dict[str, float]:
@@ -83,7 +85,7 @@ class Gate:
 
         Whatever slowed them down may last, and would spoil another average of all.
         """
-        self._left_out |= dict.fromkeys(late, self._round + 1)
+        self._late = frozenset(late)
 
     def end_round(self, *, is_alone: bool) -> None:
         """A round is over.
@@ -95,9 +97,7 @@ class Gate:
         self._memory.next_round()
         if is_alone:
             self._partners = frozenset()
-        self._left_out = {
-            peer: until for peer, until in self._left_out.items() if until >= self._round
-        }
+        self._left_out, self._late = self._late, frozenset()
         for rounds, kept in ((self._shared, MAX_ROUND_LAG), (self._excused, REFUSED_ROUNDS)):
             for peer_id in [peer for peer, seen in rounds.items() if self._round - seen > kept]:
                 del rounds[peer_id]

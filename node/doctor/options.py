@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from bt_p2p.errors import ConfigError
 from bt_p2p.protocol.address import PeerAddress, check_announced, parse_initial_peers
@@ -15,6 +16,8 @@ from bt_p2p.swarm.listen import listen_address
 from node.doctor.finding import OPTIONS, Finding, problem_of
 from node.membership import read_token
 from node.state_dir import StateDir
+
+T = TypeVar("T")
 
 _SEPARATORS = re.compile(r"[\s,;]+")
 
@@ -46,33 +49,31 @@ def well_formed(
     peers: list[PeerAddress] = []
     for text in initial_peers:
         for item in list(filter(None, _SEPARATORS.split(text))) or [text]:
-            problem = _problem("address-malformed", partial(parse_initial_peers, [item]))
+            parsed, problem = _checked("address-malformed", partial(parse_initial_peers, [item]))
             findings += problem
-            peers += [] if problem else parse_initial_peers([item])
+            peers += parsed or ()
     announced = []
     for text in announce:
-        problem = _problem("announce-useless", partial(check_announced, text))
+        _, problem = _checked("announce-useless", partial(check_announced, text))
         findings += problem
         announced += [] if problem else [text]
-    findings += _problem("host-malformed", partial(listen_address, host, 0))
+    findings += _checked("host-malformed", partial(listen_address, host, 0))[1]
     return tuple(dict.fromkeys(peers)), tuple(announced), findings
 
 
 def well_formed_span(text: str | None) -> tuple[range | None, list[Finding]]:
     """The blocks to serve as they were typed, or a problem; None if they were left open."""
-    findings = [] if text is None else _problem("span-malformed", partial(parse_span, text))
-    return (None if text is None or findings else parse_span(text)), findings
+    return (None, []) if text is None else _checked("span-malformed", partial(parse_span, text))
 
 
 def readable_token(run_token: str | None, path: Path | None) -> tuple[str | None, list[Finding]]:
     """The run token as text or out of its file, or a problem; None if there is none."""
-    findings = _problem("run-token-unreadable", partial(read_token, run_token, path))
-    return (None if findings else read_token(run_token, path)), findings
+    return _checked("run-token-unreadable", partial(read_token, run_token, path))
 
 
-def _problem(code: str, check: Callable[[], object]) -> list[Finding]:
+def _checked(code: str, check: Callable[[], T]) -> tuple[T | None, list[Finding]]:
+    """What a check gives, or the problem that it raises."""
     try:
-        check()
+        return check(), []
     except ConfigError as exc:
-        return [problem_of(OPTIONS, code, exc)]
-    return []
+        return None, [problem_of(OPTIONS, code, exc)]
