@@ -37,7 +37,7 @@ from bt_p2p.swarm.logs import route_hivemind_logs
 from bt_p2p.swarm.loop_thread import LoopThread
 from bt_p2p.swarm.reach import probe
 from bt_p2p.swarm.relay import RelayPlaces
-from bt_p2p.swarm.temp_folder import make_temp_folder, remove_temp_folder
+from bt_p2p.swarm.socket_folder import close_socket_folder, open_socket_folder
 from bt_p2p.swarm.validators import RecordValidator, run_validator
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,6 @@ class SwarmPeer:
         loop: LoopThread,
         p2p: P2P,
         socket_folder: Path,
-        sockets_before: str,
     ) -> None:
         """Use `start_peer`."""
         self.dht = dht
@@ -101,7 +100,6 @@ class SwarmPeer:
         self.unreachable: tuple[str, ...] = ()
         self.places: RelayPlaces | None = None
         self._socket_folder = socket_folder
-        self._sockets_before = sockets_before
         self._daemons = psutil.Process(dht.pid).children()
 
     def addresses(self) -> list[str]:
@@ -143,10 +141,7 @@ class SwarmPeer:
         for daemon in alive:  # it would keep our port
             daemon.kill()
         psutil.wait_procs(alive, timeout=STOP_TIMEOUT_S / 8)
-        if _prefix_of(self._socket_folder) == P2P._UNIX_SOCKET_PREFIX:
-            # another peer of this process goes on: averagers that it starts listen here
-            P2P._UNIX_SOCKET_PREFIX = self._sockets_before
-        remove_temp_folder(self._socket_folder)
+        close_socket_folder(self._socket_folder)
 
 
 def start_peer(options: PeerOptions) -> SwarmPeer:
@@ -159,13 +154,11 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
     harden()
     route_hivemind_logs()
     alive, dead = _dial(options.initial_peers)
-    socket_folder = make_temp_folder()
-    sockets_before = P2P._UNIX_SOCKET_PREFIX
-    P2P._UNIX_SOCKET_PREFIX = _prefix_of(socket_folder)
+    socket_folder = open_socket_folder()
     try:
         dht = _start_dht(options, alive)
     except BaseException:
-        remove_temp_folder(socket_folder)
+        close_socket_folder(socket_folder)
         raise
     loop = LoopThread("rpc")
     try:
@@ -176,9 +169,9 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
     except BaseException:
         loop.stop(timeout_s=STOP_TIMEOUT_S / 4)
         dht.kill()
-        remove_temp_folder(socket_folder)
+        close_socket_folder(socket_folder)
         raise
-    peer = SwarmPeer(dht, loop, p2p, socket_folder, sockets_before)
+    peer = SwarmPeer(dht, loop, p2p, socket_folder)
     peer.unreachable = dead
     if options.relays:
         peer.places = RelayPlaces(p2p, [relay.peer_id for relay in options.relays])
@@ -186,10 +179,6 @@ def start_peer(options: PeerOptions) -> SwarmPeer:
     if options.relays or not options.is_client:
         loop.run(CheckupServer(p2p).start(), timeout_s=DHT_TIMEOUT_S)
     return peer
-
-
-def _prefix_of(socket_folder: Path) -> str:
-    return f"/unix{socket_folder}/"
 
 
 def _dial(addresses: Sequence[PeerAddress]) -> tuple[list[PeerAddress], tuple[str, ...]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bt_p2p.errors import BootstrapError, ConfigError
+from bt_p2p.errors import BootstrapError, ConfigError, SwarmError
 from bt_p2p.protocol.address import parse_peer_addresses
 from bt_p2p.protocol.identity import PeerIdentity
 
@@ -141,13 +141,29 @@ def test_a_host_that_is_no_address_is_refused() -> None:
         listen_address("localhost", 7)
 
 
-def test_a_peer_that_stops_leaves_another_one_of_the_process_its_sockets(start) -> None:
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)], ids=["older first", "newer first"])
+def test_peers_that_stop_leave_another_one_of_the_process_its_sockets(start, order) -> None:
     """Averagers that the other starts later listen where its folder is, not where there is none."""
     from hivemind.p2p import P2P
 
+    peers = [start()]
+    before = P2P._UNIX_SOCKET_PREFIX
+    peers += [start(), start()]
+    assert before != P2P._UNIX_SOCKET_PREFIX
+    for index in order:
+        peers[index].stop()
+    assert before == P2P._UNIX_SOCKET_PREFIX
+    assert Path(before.removeprefix("/unix")).is_dir()
+
+
+def test_a_peer_that_cannot_start_leaves_another_one_its_sockets(start) -> None:
+    """No interface of this machine has its address."""
+    from hivemind.p2p import P2P
+
+    from bt_p2p.swarm.process import PeerOptions, start_peer
+
     start()
     before = P2P._UNIX_SOCKET_PREFIX
-    other = start()
-    assert before != P2P._UNIX_SOCKET_PREFIX
-    other.stop()
+    with pytest.raises(SwarmError):
+        start_peer(PeerOptions(listen=("/ip4/203.0.113.1/tcp/0",)))
     assert before == P2P._UNIX_SOCKET_PREFIX
